@@ -1,0 +1,638 @@
+/* Conditions of rules, by name: what makes a rule true, and (policy) where the search applies it. */
+#include <string.h>
+
+#include "rules/language.h"
+#include "rules/policy.h"
+
+#define CONDITION(name)                                                                                           \
+    static bool name(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
+#define UNUSED (void)scope, (void)a, (void)n, (void)out
+
+static const ef_type_info *info_of(const ef_scope *scope, const ef_condition_arg *a)
+{
+    return ef_type_at(scope->ctx, a->type);
+}
+
+static ef_dim dim_at(const ef_type_info *t, uint64_t index)
+{
+    if (index == EF_FIRST)
+        return t->rank ? t->dim[t->rank - 1] : EF_UNIT;
+    return index < t->rank ? t->dim[index] : EF_UNIT;
+}
+
+static bool dim_has(ef_ctx *ctx, ef_dim dim, ef_var var)
+{
+    const ef_var *atoms;
+    for (unsigned i = 0, n = ef_dim_atoms(ctx, dim, &atoms); i < n; i++)
+        if (atoms[i] == var)
+            return true;
+    return false;
+}
+
+static bool tensor(const ef_scope *scope, const ef_condition_arg *a)
+{
+    return a->type && !info_of(scope, a)->is_tuple;
+}
+
+/* ---- truth ---- */
+
+/* const_along(?x, i): x is broadcast along dimension i */
+CONDITION(const_along)
+{
+    UNUSED;
+    return tensor(scope, &a[0]) && a[1].attr != EF_FIRST && dim_at(info_of(scope, &a[0]), a[1].attr) == EF_UNIT;
+}
+
+CONDITION(varies_along)
+{
+    UNUSED;
+    return tensor(scope, &a[0]) && a[1].attr != EF_FIRST && dim_at(info_of(scope, &a[0]), a[1].attr) != EF_UNIT;
+}
+
+CONDITION(positive)
+{
+    UNUSED;
+    return a[0].constant && a[0].value > 0;
+}
+
+/* same_rank(?x, ?y) */
+CONDITION(same_rank)
+{
+    UNUSED;
+    return tensor(scope, &a[0]) && tensor(scope, &a[1]) && info_of(scope, &a[0])->rank == info_of(scope, &a[1])->rank;
+}
+
+CONDITION(same_dims)
+{
+    UNUSED;
+    const ef_type_info *x = info_of(scope, &a[0]), *y = info_of(scope, &a[1]);
+    return tensor(scope, &a[0]) && tensor(scope, &a[1]) && x->rank == y->rank && memcmp(x->dim, y->dim, sizeof x->dim) == 0;
+}
+
+CONDITION(literal)
+{
+    UNUSED;
+    return a[0].type && ef_type_is_literal(scope->ctx, a[0].type);
+}
+
+/* ?C = over(?V, ?x, i): the axes of V that cut variables of dimension i of x */
+CONDITION(over)
+{
+    UNUSED;
+    const ef_axis *axis;
+    ef_axis found[2 * EF_MAX_PLACES];
+    unsigned count = 0;
+    if (!tensor(scope, &a[1]))
+        return a[2].attr == EF_FIRST;
+    ef_dim dim = a[2].attr == EF_FIRST ? EF_UNIT : dim_at(info_of(scope, &a[1]), a[2].attr);
+    for (unsigned i = 0, total = ef_axes_at(scope->ctx, (ef_axes)a[0].attr, &axis); i < total; i++)
+        if (dim_has(scope->ctx, dim, ef_axis_var(axis[i])))
+            found[count++] = axis[i];
+    *out = ef_axes_intern(scope->ctx, found, count);
+    return true;
+}
+
+/* ?C = over_axis(?V, ?p): the axes of V that cut what p cuts */
+CONDITION(over_axis)
+{
+    UNUSED;
+    const ef_axis *axis;
+    ef_axis found[2 * EF_MAX_PLACES];
+    unsigned count = 0;
+    for (unsigned i = 0, total = ef_axes_at(scope->ctx, (ef_axes)a[0].attr, &axis); i < total; i++)
+        if (ef_axis_var(axis[i]) == ef_axis_var((ef_axis)a[1].attr))
+            found[count++] = axis[i];
+    *out = ef_axes_intern(scope->ctx, found, count);
+    return true;
+}
+
+/* subset(?W, ?V) */
+CONDITION(subset)
+{
+    UNUSED;
+    return ef_axes_subset(scope->ctx, (ef_axes)a[0].attr, (ef_axes)a[1].attr);
+}
+
+/* The axis of a level that cuts dimension i of x, when it can be introduced here. */
+static bool axis_for(const ef_scope *scope, const ef_condition_arg *a, unsigned level, uint64_t *out)
+{
+    const ef_var *atoms;
+    if (!tensor(scope, &a[0]) || a[1].attr == EF_FIRST)
+        return false;
+    ef_dim dim = dim_at(info_of(scope, &a[0]), a[1].attr);
+    if (ef_dim_atoms(scope->ctx, dim, &atoms) == 0 || ef_dim_is_count(scope->ctx, dim))
+        return false;
+    ef_axis axis = ef_axis_of(atoms[0], level);
+    *out = axis;
+    ef_axes set = ef_axes_intern(scope->ctx, &axis, 1);
+    return ef_infer(scope->ctx, EF_VIEW, set, &a[0].type, 1, NULL) != 0;
+}
+
+/* ?p = loop_axis(?x, i): level 1 */
+CONDITION(loop_axis)
+{
+    UNUSED;
+    return axis_for(scope, a, 1, out);
+}
+
+/* ?p = split_axis(?x, i): level 0 */
+CONDITION(split_axis)
+{
+    UNUSED;
+    return axis_for(scope, a, 0, out);
+}
+
+/* ?p = block_axis(root, i): level 0, for an output dimension */
+CONDITION(block_axis)
+{
+    UNUSED;
+    return axis_for(scope, a, 0, out);
+}
+
+/* ?V = batch_axes(root): level-0 axes of all dimensions but the last two */
+CONDITION(batch_axes)
+{
+    UNUSED;
+    ef_axis axes[EF_MAX_RANK];
+    unsigned count = 0;
+    if (!tensor(scope, &a[0]))
+        return false;
+    const ef_type_info *t = info_of(scope, &a[0]);
+    for (unsigned i = 2; i < t->rank; i++) {
+        const ef_var *atoms;
+        if (ef_dim_atoms(scope->ctx, t->dim[i], &atoms) && !ef_dim_is_count(scope->ctx, t->dim[i]))
+            axes[count++] = ef_axis_of(atoms[0], 0);
+    }
+    *out = ef_axes_intern(scope->ctx, axes, count);
+    return count > 0;
+}
+
+/* ?C = bound(?V, ?t): the axes of V that cut what a parallel reduction in the tuple's class binds. Any choice is true:
+ * it only keeps views of the tuple from piling up where they cannot move on. */
+CONDITION(bound)
+{
+    UNUSED;
+    ef_egraph *g = scope->graph;
+    ef_id t = a[1].id;
+    *out = 0;
+    for (unsigned depth = 0; g && t != EF_NONE && depth < 4; depth++) {
+        ef_id node = ef_class_find(g, t, EF_REDUCE_P);
+        if (node != EF_NONE) {
+            ef_condition_arg args[] = {a[0], {.attr = ef_attr_reduce_at(g->attr.at[node])}};
+            return over_axis(scope, args, 2, out);
+        }
+        node = ef_class_find(g, t, EF_GET);
+        t = node == EF_NONE ? EF_NONE : ef_node_children(g, node)[0];
+    }
+    return true;
+}
+
+/* adds_leading_units(?D, ?x): reshape[D] only puts unit dimensions in front of x's shape */
+CONDITION(adds_leading_units)
+{
+    UNUSED;
+    const ef_dim *d;
+    unsigned rank = ef_dims_at(scope->ctx, (ef_dims)a[0].attr, &d);
+    const ef_type_info *t = info_of(scope, &a[1]);
+    if (!tensor(scope, &a[1]) || rank <= t->rank)
+        return false;
+    for (unsigned i = 0; i < rank; i++)
+        if (d[rank - 1 - i] != (i < t->rank ? t->dim[i] : EF_UNIT))
+            return false;
+    return true;
+}
+
+/* smaller(?x, root): x is broadcast to the root's shape, and is no literal */
+CONDITION(smaller)
+{
+    UNUSED;
+    const ef_type_info *x = info_of(scope, &a[0]), *r = info_of(scope, &a[1]);
+    bool broadcast = x->rank < r->rank;
+    for (unsigned i = 0; i < x->rank; i++)
+        broadcast = broadcast || x->dim[i] != r->dim[i];
+    return !scope->policy || (!a[0].constant && broadcast);
+}
+
+/* before_grid(root): at tensor level, or in the scope of one dimension's own split and loop */
+CONDITION(before_grid)
+{
+    UNUSED;
+    const ef_axis *axis;
+    if (!scope->policy)
+        return true;
+    unsigned count = ef_axes_at(scope->ctx, ef_type_axes(scope->ctx, a[0].type), &axis);
+    return count == 0 || (count == 1 && ef_axis_level(axis[0]) <= 1) ||
+           (count == 2 && ef_axis_var(axis[0]) == ef_axis_var(axis[1]));
+}
+
+/* replicates(?x, ?p): a view of x by p only replicates */
+CONDITION(replicates)
+{
+    UNUSED;
+    ef_place place;
+    return tensor(scope, &a[0]) && ef_type_cut(scope->ctx, info_of(scope, &a[0]), (ef_axis)a[1].attr, &place) &&
+           place.kind == EF_REPLICATE;
+}
+
+/* ?n = extent(?x, i), as a literal */
+CONDITION(extent)
+{
+    UNUSED;
+    if (!tensor(scope, &a[0]) || a[1].attr == EF_FIRST)
+        return false;
+    *out = ef_attr_number((double)ef_dim_extent(scope->ctx, dim_at(info_of(scope, &a[0]), a[1].attr)));
+    return ef_type_axes(scope->ctx, a[0].type) == 0;
+}
+
+static uint64_t dims_outermost_first(const ef_scope *scope, const ef_dim *from_last, unsigned rank)
+{
+    ef_dim dims[EF_MAX_RANK];
+    for (unsigned i = 0; i < rank; i++)
+        dims[i] = from_last[rank - 1 - i];
+    return ef_dims_intern(scope->ctx, dims, rank);
+}
+
+/* ?D = row_dims(?x): x's shape with at least two dimensions */
+CONDITION(row_dims)
+{
+    UNUSED;
+    if (!tensor(scope, &a[0]))
+        return false;
+    const ef_type_info *t = info_of(scope, &a[0]);
+    *out = dims_outermost_first(scope, t->dim, t->rank < 2 ? 2 : t->rank);
+    return true;
+}
+
+/* ?D = column_dims(?x): a row [.., 1, k] as a column [.., k, 1]; and back */
+static bool turned(const ef_scope *scope, const ef_condition_arg *a, uint64_t *out)
+{
+    if (!tensor(scope, &a[0]))
+        return false;
+    const ef_type_info *t = info_of(scope, &a[0]);
+    ef_dim dim[EF_MAX_RANK] = {0};
+    memcpy(dim, t->dim, sizeof dim);
+    dim[0] = t->dim[1];
+    dim[1] = t->dim[0];
+    *out = dims_outermost_first(scope, dim, t->rank < 2 ? 2 : t->rank);
+    return t->dim[0] == EF_UNIT || t->dim[1] == EF_UNIT;
+}
+
+CONDITION(column_dims)
+{
+    UNUSED;
+    return turned(scope, a, out);
+}
+
+/* ---- permutations ---- */
+
+static uint64_t identity_perm(unsigned rank)
+{
+    uint64_t perm = 0;
+    for (unsigned i = 0; i < rank; i++)
+        perm |= (uint64_t)i << (4 * i);
+    return perm;
+}
+
+static uint64_t swap_perm(unsigned rank, unsigned i, unsigned j)
+{
+    uint64_t perm = identity_perm(rank);
+    perm &= ~((uint64_t)15 << (4 * i) | (uint64_t)15 << (4 * j));
+    return perm | (uint64_t)j << (4 * i) | (uint64_t)i << (4 * j);
+}
+
+/* swaps_last(?P, ?x): P exchanges the last two dimensions of x and nothing else */
+CONDITION(swaps_last)
+{
+    UNUSED;
+    return tensor(scope, &a[1]) && info_of(scope, &a[1])->rank >= 2 &&
+           a[0].attr == swap_perm(info_of(scope, &a[1])->rank, 0, 1);
+}
+
+/* ?P = swap_last(?x) */
+CONDITION(swap_last)
+{
+    UNUSED;
+    if (!tensor(scope, &a[0]) || info_of(scope, &a[0])->rank < 2)
+        return false;
+    *out = swap_perm(info_of(scope, &a[0])->rank, 0, 1);
+    return true;
+}
+
+/* ?R = compose(?P, ?Q, ?x): transpose[P](transpose[Q](x)) = transpose[R](x) */
+CONDITION(compose)
+{
+    UNUSED;
+    uint64_t perm = 0;
+    if (!tensor(scope, &a[2]))
+        return false;
+    for (unsigned i = 0; i < info_of(scope, &a[2])->rank; i++)
+        perm |= (uint64_t)ef_perm_at(a[1].attr, ef_perm_at(a[0].attr, i)) << (4 * i);
+    *out = perm;
+    return true;
+}
+
+/* identity_order(?P, ?x) */
+CONDITION(identity_order)
+{
+    UNUSED;
+    return tensor(scope, &a[1]) && a[0].attr == identity_perm(info_of(scope, &a[1])->rank);
+}
+
+/* ?i = index_before(?P, ?j, ?x): dimension j of x is dimension i of transpose[P](x) */
+CONDITION(index_before)
+{
+    UNUSED;
+    for (unsigned i = 0; tensor(scope, &a[2]) && i < info_of(scope, &a[2])->rank; i++)
+        if (ef_perm_at(a[0].attr, i) == a[1].attr) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- splitting the columns of a matmul into heads ---- */
+
+/* Reading reshape[D](matmul(x[.., M, K], w[K, h*d])) with D = [.., M, h, d]: the shape D must split the columns. */
+static bool heads(const ef_scope *scope, const ef_condition_arg *a, const ef_dim **d, unsigned *rank)
+{
+    if (!tensor(scope, &a[1]) || !tensor(scope, &a[2]))
+        return false;
+    const ef_type_info *x = info_of(scope, &a[1]), *w = info_of(scope, &a[2]);
+    const ef_var *all, *part;
+    *rank = ef_dims_at(scope->ctx, (ef_dims)a[0].attr, d);
+    if (w->rank != 2 || x->rank < 2 || *rank != x->rank + 1u || *rank + 1u > EF_MAX_RANK)
+        return false;
+    for (unsigned i = 0; i + 1 < x->rank; i++)
+        if ((*d)[i] != x->dim[x->rank - 1 - i])
+            return false;
+    unsigned n = ef_dim_atoms(scope->ctx, w->dim[0], &all), seen = 0;
+    for (unsigned i = *rank - 2; i < *rank; i++) {
+        unsigned count = ef_dim_atoms(scope->ctx, (*d)[i], &part);
+        if (count == 0 || seen + count > n || memcmp(all + seen, part, count * sizeof *part) != 0)
+            return false;
+        seen += count;
+    }
+    return seen == n;
+}
+
+/* ?X = heads_x(?D, ?x, ?w): x as [.., 1, M, K] */
+CONDITION(heads_x)
+{
+    UNUSED;
+    const ef_dim *d;
+    unsigned rank;
+    if (!heads(scope, a, &d, &rank))
+        return false;
+    const ef_type_info *x = info_of(scope, &a[1]);
+    ef_dim dim[EF_MAX_RANK] = {x->dim[0], x->dim[1], EF_UNIT};
+    for (unsigned i = 2; i < x->rank; i++)
+        dim[i + 1] = x->dim[i];
+    *out = dims_outermost_first(scope, dim, x->rank + 1u);
+    return true;
+}
+
+/* ?W = heads_w(?D, ?x, ?w): w as [K, h, d] */
+CONDITION(heads_w)
+{
+    UNUSED;
+    const ef_dim *d;
+    unsigned rank;
+    if (!heads(scope, a, &d, &rank))
+        return false;
+    ef_dim dims[] = {info_of(scope, &a[2])->dim[1], d[rank - 2], d[rank - 1]};
+    *out = ef_dims_intern(scope->ctx, dims, 3);
+    return true;
+}
+
+/* ?Q = heads_q(): [K, h, d] to [h, K, d] */
+CONDITION(heads_q)
+{
+    UNUSED;
+    *out = swap_perm(3, 1, 2);
+    return true;
+}
+
+/* ?P = heads_p(?D): [.., h, M, d] to [.., M, h, d] */
+CONDITION(heads_p)
+{
+    UNUSED;
+    const ef_dim *d;
+    *out = swap_perm(ef_dims_at(scope->ctx, (ef_dims)a[0].attr, &d), 1, 2);
+    return true;
+}
+
+/* ---- products of reducers ---- */
+
+/* ?s = nest_left(?r): product(a, product(b, c)) as product(product(a, b), c) */
+CONDITION(nest_left)
+{
+    UNUSED;
+    const ef_reducer_info *r = ef_reducer_at(scope->ctx, (ef_reducer)a[0].attr);
+    if (r->kind != EF_RED_PRODUCT || ef_reducer_at(scope->ctx, r->right)->kind != EF_RED_PRODUCT)
+        return false;
+    const ef_reducer_info *right = ef_reducer_at(scope->ctx, r->right);
+    *out = ef_reducer_product(scope->ctx, ef_reducer_product(scope->ctx, r->left, right->left), right->right);
+    return *out != EF_NONE;
+}
+
+/* ---- policy: where the search applies a rule ---- */
+
+/* tensor_level(root): outside of all parallel scopes */
+CONDITION(tensor_level)
+{
+    UNUSED;
+    return !scope->policy || ef_type_axes(scope->ctx, a[0].type) == 0;
+}
+
+/* loop_here(root, ?p): at tensor level, or inside the split of the same dimension */
+CONDITION(loop_here)
+{
+    UNUSED;
+    if (!scope->policy)
+        return true;
+    ef_axis split = ef_axis_of(ef_axis_var((ef_axis)a[1].attr), 0);
+    return ef_axes_subset(scope->ctx, ef_type_axes(scope->ctx, a[0].type), ef_axes_intern(scope->ctx, &split, 1));
+}
+
+/* worth_splitting(root, ?p) */
+CONDITION(worth_splitting)
+{
+    UNUSED;
+    const ef_policy *policy = scope->policy;
+    return !policy || (ef_type_axes(scope->ctx, a[0].type) == 0 &&
+                       ef_var_at(scope->ctx, ef_axis_var((ef_axis)a[1].attr))->extent >= policy->split_min);
+}
+
+/* fits_whole(root, ?x, i): a tile may hold dimension i of x uncut; where the loop would be introduced too */
+CONDITION(fits_whole)
+{
+    UNUSED;
+    const ef_policy *policy = scope->policy;
+    const ef_var *atoms;
+    if (!policy)
+        return true;
+    ef_dim dim = dim_at(info_of(scope, &a[1]), a[2].attr);
+    if (ef_dim_extent(scope->ctx, dim) > policy->whole_max)
+        return false;
+    ef_axis split = ef_dim_atoms(scope->ctx, dim, &atoms) ? ef_axis_of(atoms[0], 0) : 0;
+    ef_axes axes = ef_type_axes(scope->ctx, a[0].type);
+    return axes == 0 || ef_axes_subset(scope->ctx, axes, ef_axes_intern(scope->ctx, &split, 1));
+}
+
+/* level(?p, n) */
+CONDITION(level)
+{
+    UNUSED;
+    return ef_axis_level((ef_axis)a[0].attr) == a[1].attr;
+}
+
+static const ef_policy *policy_of(const ef_scope *scope)
+{
+    return scope->policy;
+}
+
+CONDITION(storable)
+{
+    UNUSED;
+    return !scope->policy || policy_of(scope)->storable(scope, a[0].id);
+}
+
+/* Adds the level-0 axis of every dimension of a type, but not those of `skip`, each variable once. */
+static unsigned collect_grid(const ef_scope *scope, const ef_condition_arg *a, ef_type type, bool rows, ef_axis *axes,
+                             unsigned count)
+{
+    const ef_type_info *t = ef_type_at(scope->ctx, type);
+    const ef_var *atoms;
+    for (unsigned i = 0; i < t->fields; i++)
+        count = collect_grid(scope, a, t->field[i], rows, axes, count);
+    for (unsigned i = 0; i < t->rank && count < EF_MAX_PLACES; i++) {
+        if (ef_dim_atoms(scope->ctx, t->dim[i], &atoms) == 0 || ef_dim_is_count(scope->ctx, t->dim[i]))
+            continue;
+        if (rows && policy_of(scope)->reduces(scope, a->id, atoms[0]))
+            continue;
+        axes[count++] = ef_axis_of(atoms[0], 0);
+    }
+    return count;
+}
+
+static ef_axes grid_of(const ef_scope *scope, const ef_condition_arg *a, bool rows)
+{
+    ef_axis axes[2 * EF_MAX_PLACES];
+    return ef_axes_intern(scope->ctx, axes, collect_grid(scope, a, a->type, rows, axes, 0));
+}
+
+/* ?V = grid(root): the level-0 axes of all dimensions */
+CONDITION(grid)
+{
+    UNUSED;
+    *out = grid_of(scope, &a[0], false);
+    return *out != 0;
+}
+
+/* ?V = rows(root): the grid without the dimensions that the computation also reduces */
+CONDITION(rows)
+{
+    UNUSED;
+    *out = grid_of(scope, &a[0], scope->policy != NULL);
+    return *out != 0;
+}
+
+static bool is_whole_grid(const ef_scope *scope, const ef_condition_arg *a, ef_axes axes)
+{
+    return ef_type_axes(scope->ctx, a->type) == 0 && policy_of(scope)->storable(scope, a->id) &&
+           grid_of(scope, a, false) == axes;
+}
+
+/* whole_grid(root, ?V) */
+CONDITION(whole_grid)
+{
+    UNUSED;
+    return !scope->policy || is_whole_grid(scope, &a[0], (ef_axes)a[1].attr);
+}
+
+/* whole_grid_of(root, ?p, ?q): the grid is {p, q} */
+CONDITION(whole_grid_of)
+{
+    UNUSED;
+    ef_axis axes[] = {(ef_axis)a[1].attr, (ef_axis)a[2].attr};
+    return !scope->policy || is_whole_grid(scope, &a[0], ef_axes_intern(scope->ctx, axes, n - 1));
+}
+
+/* independent(?x, ?y, ?p): neither operand uses the reduction of the other over p */
+CONDITION(independent)
+{
+    UNUSED;
+    return !scope->policy || (!policy_of(scope)->depends(scope, a[0].id, a[1].id, (ef_axis)a[2].attr) &&
+                              !policy_of(scope)->depends(scope, a[1].id, a[0].id, (ef_axis)a[2].attr));
+}
+
+/* moves(?V, root): a value that does not change in a loop is computed before it, so its view is not propagated */
+CONDITION(moves)
+{
+    UNUSED;
+    const ef_axis *axis;
+    const ef_type_info *t = info_of(scope, &a[1]);
+    if (!scope->policy || t->is_tuple)
+        return true;
+    for (unsigned i = 0, total = ef_axes_at(scope->ctx, (ef_axes)a[0].attr, &axis); i < total; i++)
+        if (ef_axis_level(axis[i]) == 0 || ef_type_place(t, axis[i])->kind == EF_PARTITION)
+            return true;
+    return false;
+}
+
+static const struct {
+    const char *name;
+    ef_condition_fn fn;
+} conditions[] = {
+    {"const_along", const_along},
+    {"varies_along", varies_along},
+    {"positive", positive},
+    {"same_rank", same_rank},
+    {"same_dims", same_dims},
+    {"literal", literal},
+    {"over", over},
+    {"over_axis", over_axis},
+    {"subset", subset},
+    {"loop_axis", loop_axis},
+    {"split_axis", split_axis},
+    {"block_axis", block_axis},
+    {"batch_axes", batch_axes},
+    {"bound", bound},
+    {"adds_leading_units", adds_leading_units},
+    {"smaller", smaller},
+    {"before_grid", before_grid},
+    {"replicates", replicates},
+    {"extent", extent},
+    {"row_dims", row_dims},
+    {"column_dims", column_dims},
+    {"swaps_last", swaps_last},
+    {"swap_last", swap_last},
+    {"compose", compose},
+    {"identity_order", identity_order},
+    {"index_before", index_before},
+    {"heads_x", heads_x},
+    {"heads_w", heads_w},
+    {"heads_q", heads_q},
+    {"heads_p", heads_p},
+    {"nest_left", nest_left},
+    {"tensor_level", tensor_level},
+    {"loop_here", loop_here},
+    {"worth_splitting", worth_splitting},
+    {"fits_whole", fits_whole},
+    {"level", level},
+    {"storable", storable},
+    {"grid", grid},
+    {"rows", rows},
+    {"whole_grid", whole_grid},
+    {"whole_grid_of", whole_grid_of},
+    {"independent", independent},
+    {"moves", moves},
+};
+
+ef_condition_fn ef_condition_named(const char *name, unsigned length)
+{
+    for (unsigned i = 0; i < sizeof conditions / sizeof *conditions; i++)
+        if (strlen(conditions[i].name) == length && memcmp(conditions[i].name, name, length) == 0)
+            return conditions[i].fn;
+    return NULL;
+}

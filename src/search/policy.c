@@ -1,0 +1,586 @@
+/* The search's policy: see policy.h.
+ *
+ * Worth storing: program outputs, results of matmuls and reductions, stored partial results, and operands of matmuls
+ * whose computation reduces something (recomputing those for every tile may cost more than storing them once).
+ *
+ * Worth pairing: two reductions over one axis that one pointwise expression or tuple uses, and a reduction with one
+ * whose result its operand uses. Pairing adds `x = get[0](tuple(x, y))`; the fusion rules do the rest. */
+#include "search/policy.h"
+
+#include <string.h>
+
+#define MAX_COMPONENTS 6
+
+static ef_policy_state *state_of(const ef_scope *scope)
+{
+    return scope->policy;
+}
+
+/* ---- walking classes ---- */
+
+typedef struct {
+    EF_VEC(ef_id) list;
+    EF_VEC(uint32_t) mark; /* by id: the stamp of the walk that saw the class */
+    uint32_t stamp;
+} walk;
+
+static void walk_start(ef_egraph *g, walk *w)
+{
+    uint32_t old = w->mark.count;
+    ef_vec_reserve(&w->mark, g->op.count);
+    if (g->op.count > old)
+        memset(w->mark.at + old, 0, (g->op.count - old) * sizeof *w->mark.at);
+    w->mark.count = g->op.count;
+    w->stamp++;
+    w->list.count = 0;
+}
+
+static void walk_push(ef_egraph *g, walk *w, ef_id id)
+{
+    id = ef_find(g, id);
+    if (w->mark.at[id] == w->stamp)
+        return;
+    w->mark.at[id] = w->stamp;
+    ef_vec_push(&w->list, id);
+}
+
+static void walk_free(walk *w)
+{
+    ef_vec_free(&w->list);
+    ef_vec_free(&w->mark);
+}
+
+static bool tensor_level(ef_egraph *g, ef_id class)
+{
+    return ef_type_axes(g->ctx, ef_egraph_type(g, class)) == 0;
+}
+
+/* Calls `test` on the nodes of the class's computation at tensor level, through all alternatives, until it says yes. */
+static bool any_in_cone(ef_egraph *g, ef_id class, bool (*test)(ef_egraph *, ef_id, ef_var), ef_var var)
+{
+    walk w = {0};
+    bool found = false;
+    walk_start(g, &w);
+    walk_push(g, &w, class);
+    for (uint32_t i = 0; i < w.list.count && !found; i++)
+        for (ef_id n = ef_class_first(g, w.list.at[i]); n != EF_NONE && !found; n = ef_class_next(g, n)) {
+            if (ef_ops[g->op.at[n]].class == EF_PARALLEL || g->op.at[n] == EF_REDUCE_P)
+                continue;
+            found = test(g, n, var);
+            for (unsigned c = 0; c < g->arity.at[n]; c++)
+                walk_push(g, &w, ef_node_children(g, n)[c]);
+        }
+    walk_free(&w);
+    return found;
+}
+
+static bool dim_has(ef_ctx *ctx, ef_dim dim, ef_var var)
+{
+    const ef_var *atoms;
+    for (unsigned i = 0, n = ef_dim_atoms(ctx, dim, &atoms); i < n; i++)
+        if (atoms[i] == var)
+            return true;
+    return false;
+}
+
+static bool binds_var(ef_egraph *g, ef_id n, ef_var var)
+{
+    unsigned index = 0;
+    if (g->op.at[n] == EF_REDUCE)
+        index = ef_attr_reduce_at(g->attr.at[n]);
+    else if (g->op.at[n] != EF_MATMUL)
+        return false;
+    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, ef_node_children(g, n)[0]));
+    return !t->is_tuple && index < t->rank && dim_has(g->ctx, t->dim[index], var);
+}
+
+static bool reduces_something(ef_egraph *g, ef_id n, ef_var var)
+{
+    (void)var;
+    return g->op.at[n] == EF_REDUCE || g->op.at[n] == EF_MATMUL;
+}
+
+static bool policy_reduces(const ef_scope *scope, ef_id class, ef_var var)
+{
+    return any_in_cone(scope->graph, class, binds_var, var);
+}
+
+/* ---- storable ---- */
+
+static bool policy_storable(const ef_scope *scope, ef_id class)
+{
+    const ef_policy_state *s = state_of(scope);
+    class = ef_find(scope->graph, class);
+    return class < s->storable.count && s->storable.at[class];
+}
+
+/* Whether a class is an input or only moves one's elements. */
+static bool is_view_of_input(ef_egraph *g, ef_id class, unsigned depth)
+{
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n)) {
+        if (ef_ops[g->op.at[n]].class == EF_LEAF)
+            return true;
+        if (ef_ops[g->op.at[n]].class == EF_SHAPE && depth < 8) {
+            bool all = true;
+            for (unsigned c = 0; all && c < g->arity.at[n]; c++)
+                all = is_view_of_input(g, ef_node_children(g, n)[c], depth + 1);
+            if (all)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool has_parent(ef_egraph *g, ef_id class, ef_op op)
+{
+    for (uint32_t p = g->first_parent.at[class]; p != EF_NONE; p = g->parent.at[p].next)
+        if (!g->dead.at[g->parent.at[p].node] && g->op.at[g->parent.at[p].node] == op)
+            return true;
+    return false;
+}
+
+static bool worth_storing(const ef_scope *scope, ef_id class)
+{
+    ef_egraph *g = scope->graph;
+    const ef_policy_state *s = state_of(scope);
+    if (!tensor_level(g, class) || is_view_of_input(g, class, 0))
+        return false;
+    for (uint32_t i = 0; i < s->outputs.count; i++)
+        if (ef_find(g, s->outputs.at[i]) == class)
+            return true;
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
+        if (g->op.at[n] == EF_MATMUL || g->op.at[n] == EF_REDUCE || g->op.at[n] == EF_COLLECT)
+            return true;
+    return has_parent(g, class, EF_MATMUL) && any_in_cone(g, class, reduces_something, 0);
+}
+
+static void update_storable(const ef_scope *scope)
+{
+    ef_egraph *g = scope->graph;
+    ef_policy_state *s = state_of(scope);
+    uint32_t old = s->storable.count;
+    ef_vec_reserve(&s->storable, g->op.count);
+    memset(s->storable.at + old, 0, g->op.count - old);
+    s->storable.count = g->op.count;
+    for (ef_id class = 0; class < g->op.count; class++) {
+        if (ef_find(g, class) != class || s->storable.at[class] || !worth_storing(scope, class))
+            continue;
+        s->storable.at[class] = 1;
+        ef_vec_push(&g->changed, class);
+    }
+}
+
+/* ---- pairs ---- */
+
+/* A set of single reductions, by their index among the singles. */
+#define SET_WORDS 4
+typedef struct {
+    uint64_t word[SET_WORDS];
+} set;
+
+static bool set_has(const set *s, unsigned i)
+{
+    return s->word[i / 64] >> (i % 64) & 1u;
+}
+
+static bool set_join(set *s, const set *t)
+{
+    bool grew = false;
+    for (unsigned i = 0; i < SET_WORDS; i++) {
+        grew = grew || (t->word[i] & ~s->word[i]);
+        s->word[i] |= t->word[i];
+    }
+    return grew;
+}
+
+static bool set_within(const set *inner, const set *outer)
+{
+    for (unsigned i = 0; i < SET_WORDS; i++)
+        if (inner->word[i] & ~outer->word[i])
+            return false;
+    return true;
+}
+
+static bool set_meets(const set *a, const set *b)
+{
+    for (unsigned i = 0; i < SET_WORDS; i++)
+        if (a->word[i] & b->word[i])
+            return true;
+    return false;
+}
+
+static bool set_empty(const set *s)
+{
+    return set_within(s, &(set){{0}});
+}
+
+static unsigned set_count(const set *s)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < SET_WORDS; i++)
+        n += (unsigned)__builtin_popcountll(s->word[i]);
+    return n;
+}
+
+/* A class that is a reduction over `axis`. Singles are tensors; tuples have singles as their components. */
+typedef struct {
+    ef_id class;
+    ef_axis axis;
+    bool tuple, repaired;
+    set components, used; /* used: whose results the operands use inside the axis's scope */
+} reduction;
+
+/* The sets of singles that one expression of a class uses together; one set per way of computing the class. */
+#define FAMILY_SETS 8
+typedef struct {
+    uint8_t state, count; /* state: 0 unknown, 1 in progress, 2 known */
+    set sets[FAMILY_SETS];
+} family;
+
+typedef struct pairing {
+    const ef_scope *scope;
+    ef_egraph *g;
+    EF_VEC(reduction) list; /* singles first */
+    uint32_t singles;
+    EF_VEC(set) below; /* by class root: the singles that it is computed from by pointwise operators and tuples alone */
+    EF_VEC(family) families; /* by class root */
+} pairing;
+
+/* Where reductions are fused: over a loop or split at tensor level, over the loop inside its own split. Propagation
+ * carries the result to all grids. */
+static bool fuses_here(ef_egraph *g, ef_id n)
+{
+    ef_axis axis = ef_attr_reduce_at(g->attr.at[n]), split = ef_axis_of(ef_axis_var(axis), 0);
+    ef_axes scope = ef_type_axes(g->ctx, ef_egraph_type(g, n));
+    return scope == 0 || (ef_axis_level(axis) == 1 && scope == ef_axes_intern(g->ctx, &split, 1));
+}
+
+static void find_reductions(pairing *p, bool tuples)
+{
+    ef_egraph *g = p->g;
+    for (uint32_t i = 0; i < g->by_op[EF_REDUCE_P].count; i++) {
+        ef_id n = g->by_op[EF_REDUCE_P].at[i];
+        if (g->dead.at[n] || !fuses_here(g, n))
+            continue;
+        reduction r = {.class = ef_find(g, n), .axis = ef_attr_reduce_at(g->attr.at[n])};
+        r.tuple = ef_type_at(g->ctx, ef_egraph_type(g, n))->is_tuple;
+        r.repaired = ef_reducer_at(g->ctx, ef_attr_reducer(g->attr.at[n]))->kind == EF_RED_REPAIRED;
+        bool seen = r.tuple != tuples || (!tuples && p->list.count == 64 * SET_WORDS);
+        for (uint32_t k = 0; k < p->list.count && !seen; k++)
+            seen = p->list.at[k].class == r.class && p->list.at[k].axis == r.axis;
+        if (!seen)
+            ef_vec_push(&p->list, r);
+    }
+}
+
+/* Fixpoint of "computed from, by pointwise operators, gets of known fields and tuples". */
+static void compute_below(pairing *p)
+{
+    ef_egraph *g = p->g;
+    ef_vec_reserve(&p->below, g->op.count);
+    p->below.count = g->op.count;
+    memset(p->below.at, 0, g->op.count * sizeof *p->below.at);
+    for (uint32_t i = 0; i < p->singles; i++)
+        p->below.at[p->list.at[i].class].word[i / 64] |= (uint64_t)1 << (i % 64);
+    for (bool grew = true; grew;) {
+        grew = false;
+        for (ef_id n = 0; n < g->op.count; n++) {
+            ef_op op = (ef_op)g->op.at[n];
+            if (g->dead.at[n] || !(ef_op_pointwise(op) || op == EF_TUPLE))
+                continue;
+            for (unsigned c = 0; c < g->arity.at[n]; c++)
+                grew = set_join(&p->below.at[ef_find(g, n)], &p->below.at[ef_find(g, ef_node_children(g, n)[c])]) || grew;
+        }
+    }
+}
+
+static void components(pairing *p, ef_id class, ef_axis axis, set *out)
+{
+    ef_egraph *g = p->g;
+    class = ef_find(g, class);
+    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, class));
+    for (uint32_t i = 0; i < p->singles && !t->is_tuple; i++)
+        if (p->list.at[i].class == class && p->list.at[i].axis == axis)
+            out->word[i / 64] |= (uint64_t)1 << (i % 64);
+    for (unsigned i = 0; i < t->fields; i++) {
+        ef_id field = ef_egraph_lookup(g, EF_GET, i, &class, 1);
+        if (field != EF_NONE)
+            components(p, field, axis, out);
+    }
+}
+
+/* The reductions over `axis` whose results an operand uses inside the axis's scope: through replicated views. */
+static void results_used(pairing *p, walk *w, ef_id operand, ef_axis axis, set *out)
+{
+    ef_egraph *g = p->g;
+    walk_start(g, w);
+    walk_push(g, w, operand);
+    for (uint32_t i = 0; i < w->list.count; i++)
+        for (ef_id n = ef_class_first(g, w->list.at[i]); n != EF_NONE; n = ef_class_next(g, n)) {
+            const ef_id *child = ef_node_children(g, n);
+            if (g->op.at[n] == EF_VIEW && ef_axes_has(g->ctx, (ef_axes)g->attr.at[n], axis)) {
+                ef_id inside = ef_find(g, child[0]);
+                for (unsigned k = 0; k < p->singles && inside < p->below.count; k++)
+                    if (set_has(&p->below.at[inside], k) && p->list.at[k].axis == axis)
+                        out->word[k / 64] |= (uint64_t)1 << (k % 64);
+                continue;
+            }
+            for (unsigned k = 0; k < g->arity.at[n]; k++)
+                if (ef_axes_has(g->ctx, ef_type_axes(g->ctx, ef_egraph_type(g, child[k])), axis))
+                    walk_push(g, w, child[k]);
+        }
+}
+
+static void complete(pairing *p, walk *w, reduction *r)
+{
+    ef_egraph *g = p->g;
+    components(p, r->class, r->axis, &r->components);
+    for (ef_id n = ef_class_first(g, r->class); n != EF_NONE; n = ef_class_next(g, n))
+        if (g->op.at[n] == EF_REDUCE_P && ef_attr_reduce_at(g->attr.at[n]) == r->axis)
+            results_used(p, w, ef_node_children(g, n)[0], r->axis, &r->used);
+}
+
+static void pairing_start(pairing *p, const ef_scope *scope)
+{
+    walk w = {0};
+    *p = (pairing){.scope = scope, .g = scope->graph}; /* the caller freed what was there */
+    find_reductions(p, false);
+    p->singles = p->list.count;
+    find_reductions(p, true);
+    compute_below(p);
+    for (uint32_t i = 0; i < p->list.count; i++)
+        complete(p, &w, &p->list.at[i]);
+    walk_free(&w);
+}
+
+static void pairing_free(pairing *p)
+{
+    ef_vec_free(&p->list);
+    ef_vec_free(&p->below);
+    ef_vec_free(&p->families);
+}
+
+/* Answers from what the last update saw; what came later is looked at in the next one. */
+static bool policy_depends(const ef_scope *scope, ef_id operand, ef_id reduced, ef_axis axis)
+{
+    ef_egraph *g = scope->graph;
+    pairing *p = state_of(scope)->pairing;
+    walk w = {0};
+    set used = {{0}}, own = {{0}};
+    if (!p)
+        return true;
+    results_used(p, &w, operand, axis, &used);
+    reduced = ef_find(g, reduced);
+    for (uint32_t e = g->first_parent.at[reduced]; e != EF_NONE; e = g->parent.at[e].next) {
+        ef_id n = g->parent.at[e].node;
+        if (!g->dead.at[n] && g->op.at[n] == EF_REDUCE_P && ef_attr_reduce_at(g->attr.at[n]) == axis)
+            components(p, n, axis, &own);
+    }
+    walk_free(&w);
+    return set_meets(&used, &own);
+}
+
+/* Adds tuple(x, y) and says that its fields are x and y. */
+static void introduce_tuple(const ef_scope *scope, ef_id x, ef_id y)
+{
+    ef_egraph *g = scope->graph;
+    ef_policy_state *s = state_of(scope);
+    ef_id pair[] = {ef_find(g, x), ef_find(g, y)};
+    int fresh;
+    ef_intern_put(s->paired, pair, sizeof pair, &fresh);
+    if (!fresh)
+        return;
+    ef_id tuple = ef_egraph_add(g, EF_TUPLE, 0, pair, 2);
+    if (tuple == EF_NONE)
+        return;
+    for (uint64_t i = 0; i < 2; i++) {
+        ef_id get = ef_egraph_add(g, EF_GET, i, &tuple, 1);
+        ef_egraph_union(g, pair[i], get, ef_egraph_record(g, EF_RULE_TUPLE_INTRO, &pair[i], 1, &get, 1, 0));
+    }
+}
+
+/* Every component of a consumer must depend on the producer: the others belong into a product outside of the repair. */
+static bool all_depend(const pairing *p, const reduction *consumer, const set *producer)
+{
+    for (uint32_t i = 0; i < p->singles; i++)
+        if (set_has(&consumer->components, i) && !set_within(producer, &p->list.at[i].used))
+            return false;
+    return true;
+}
+
+/* A consumer is paired with every producer all of whose reductions it uses. */
+static void pair_dependent(pairing *p, const reduction *consumer)
+{
+    for (uint32_t i = 0; i < p->list.count; i++) {
+        const reduction *r = &p->list.at[i];
+        if (r->axis == consumer->axis && !set_empty(&r->components) && set_within(&r->components, &consumer->used) &&
+            !set_meets(&r->components, &consumer->components) && all_depend(p, consumer, &r->components) &&
+            set_count(&r->components) + set_count(&consumer->components) <= MAX_COMPONENTS)
+            introduce_tuple(p->scope, r->class, consumer->class);
+    }
+}
+
+/* ---- families ---- */
+
+static void family_add(family *f, const set *s)
+{
+    unsigned size = set_count(s), at = f->count;
+    for (unsigned i = 0; i < f->count; i++)
+        if (set_within(&f->sets[i], s) && set_within(s, &f->sets[i]))
+            return;
+    while (at > 0 && set_count(&f->sets[at - 1]) > size)
+        at--;
+    if (at == FAMILY_SETS || size > MAX_COMPONENTS)
+        return;
+    if (f->count < FAMILY_SETS)
+        f->count++;
+    memmove(f->sets + at + 1, f->sets + at, (f->count - at - 1u) * sizeof *s);
+    f->sets[at] = *s;
+}
+
+static const family *family_of(pairing *p, ef_id class);
+
+/* The families of a node: every way of one child with every way of the next. */
+static void family_of_node(pairing *p, ef_id n, family *out)
+{
+    ef_egraph *g = p->g;
+    family ways = {.count = 1};
+    for (unsigned c = 0; c < g->arity.at[n]; c++) {
+        family next = {0};
+        const family child = *family_of(p, ef_node_children(g, n)[c]);
+        for (unsigned i = 0; i < ways.count; i++)
+            for (unsigned k = 0; k < child.count; k++) {
+                set both = ways.sets[i];
+                set_join(&both, &child.sets[k]);
+                family_add(&next, &both);
+            }
+        ways = next;
+    }
+    for (unsigned i = 0; i < ways.count; i++)
+        family_add(out, &ways.sets[i]);
+}
+
+static const family *family_of(pairing *p, ef_id class)
+{
+    ef_egraph *g = p->g;
+    class = ef_find(g, class);
+    if (p->families.at[class].state)
+        return &p->families.at[class]; /* in progress: empty, so that cycles add nothing */
+    p->families.at[class].state = 1;
+    family f = {0};
+    bool computed = false;
+    for (uint32_t i = 0; i < p->singles; i++)
+        if (p->list.at[i].class == class) {
+            set one = {{0}};
+            one.word[i / 64] |= (uint64_t)1 << (i % 64);
+            family_add(&f, &one);
+            computed = true;
+        }
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
+        if (ef_op_pointwise((ef_op)g->op.at[n]) || g->op.at[n] == EF_TUPLE) {
+            family_of_node(p, n, &f);
+            computed = true;
+        }
+    if (!computed)
+        family_add(&f, &(set){{0}});
+    f.state = 2;
+    p->families.at[class] = f;
+    return &p->families.at[class];
+}
+
+/* The reduction over `axis` whose components are exactly `s`; NULL when there is none yet. */
+static const reduction *reduction_of(const pairing *p, const set *s, ef_axis axis)
+{
+    for (uint32_t i = 0; i < p->list.count; i++) {
+        const reduction *r = &p->list.at[i];
+        if (r->axis == axis && set_within(&r->components, s) && set_within(s, &r->components) && !r->repaired)
+            return r;
+    }
+    return NULL;
+}
+
+/* Pairs the independent members of a family set over one axis, in increasing order, so that each set nests one way. */
+static void pair_family(pairing *p, const set *s, ef_axis axis)
+{
+    set done = {{0}};
+    for (uint32_t i = 0; i < p->singles; i++) {
+        const reduction *r = &p->list.at[i];
+        set used = r->used;
+        if (!set_has(s, i) || r->axis != axis)
+            continue;
+        const reduction *before = set_empty(&done) ? NULL : reduction_of(p, &done, axis);
+        if (!set_empty(&done) && !before)
+            return; /* the next update goes on when that product exists */
+        if (before && (set_meets(&used, &before->components) || set_meets(&before->used, &r->components)))
+            continue; /* dependent: repair's part */
+        if (before)
+            introduce_tuple(p->scope, before->class, r->class);
+        set_join(&done, &r->components);
+    }
+}
+
+static void pair_root(pairing *p, ef_id class)
+{
+    const family f = *family_of(p, class);
+    for (unsigned i = 0; i < f.count; i++)
+        for (uint32_t k = 0; k < p->singles; k++)
+            if (set_has(&f.sets[i], k))
+                pair_family(p, &f.sets[i], p->list.at[k].axis);
+}
+
+/* Kernels' results, and what is stored as partial results: there reductions meet in one loop. */
+static void update_pairs(const ef_scope *scope)
+{
+    ef_egraph *g = scope->graph;
+    ef_policy_state *s = state_of(scope);
+    pairing *p = s->pairing ? s->pairing : (s->pairing = ef_xcalloc(1, sizeof *p));
+    pairing_free(p);
+    pairing_start(p, scope);
+    for (uint32_t i = 0; i < p->list.count; i++)
+        pair_dependent(p, &p->list.at[i]);
+    uint32_t count = p->below.count;
+    ef_vec_reserve(&p->families, count + 1);
+    memset(p->families.at, 0, count * sizeof *p->families.at);
+    p->families.count = count;
+    for (ef_id class = 0; class < count; class++)
+        if (ef_find(g, class) == class && policy_storable(scope, class))
+            pair_root(p, class);
+    for (uint32_t i = 0; i < g->by_op[EF_COLLECT].count; i++) {
+        ef_id n = g->by_op[EF_COLLECT].at[i], operand = ef_find(g, ef_node_children(g, n)[0]);
+        if (!g->dead.at[n] && operand < count && ef_axes_at(g->ctx, ef_type_axes(g->ctx, ef_egraph_type(g, operand)), &(const ef_axis *){NULL}) == 1)
+            pair_root(p, operand);
+    }
+}
+
+/* ---- life ---- */
+
+ef_policy_state *ef_policy_new(uint64_t split_min, uint64_t whole_max)
+{
+    ef_policy_state *s = ef_xcalloc(1, sizeof *s);
+    s->policy.split_min = split_min;
+    s->policy.whole_max = whole_max;
+    s->policy.storable = policy_storable;
+    s->policy.reduces = policy_reduces;
+    s->policy.depends = policy_depends;
+    s->paired = ef_intern_new();
+    return s;
+}
+
+void ef_policy_free(ef_policy_state *s)
+{
+    if (!s)
+        return;
+    ef_vec_free(&s->storable);
+    ef_vec_free(&s->outputs);
+    ef_intern_free(s->paired);
+    if (s->pairing)
+        pairing_free(s->pairing);
+    free(s->pairing);
+    free(s);
+}
+
+void ef_policy_update(const ef_scope *scope)
+{
+    update_storable(scope);
+    update_pairs(scope);
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# All that `make test` checks, after set-up. Every stage runs even when an earlier one failed (but nothing is tested
+# that was not built), and the last line counts them all: "N passed, N failed, N skipped".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+release_log=build/meson-logs/testlog.json
+sanitize_log=build-sanitize/meson-logs/testlog.json
+cli_log=build/meson-logs/pytest.xml
+cli_sanitize_log=build-sanitize/meson-logs/pytest.xml
+rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" # a stage that dies must not leave old results
+
+results=() # STAGE:EXIT STATUS[:FILE OF RESULTS], for summary.py
+
+# stage NAME FILE COMMAND...: the command is one external program, so that its status is the whole truth.
+stage() {
+    local name=$1 file=$2 status=0
+    shift 2
+    printf '\n== %s\n' "$name"
+    "$@" || status=$?
+    [ "$status" -eq 0 ] || printf '== %s: FAILED (exit %d)\n' "$name" "$status"
+    results+=("$name:$status${file:+:$file}")
+    return "$status"
+}
+
+if stage "release build" "" make --no-print-directory build; then
+    stage "release tests" "$release_log" meson test -C build --no-rebuild --print-errorlogs || true
+    stage "command line" "$cli_log" \
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli --junit-xml="$cli_log" || true
+    stage "lint" "" tools/lint.sh || true
+fi
+if stage "sanitizer build" "" make --no-print-directory sanitize; then
+    stage "sanitizer tests" "$sanitize_log" \
+        meson test -C build-sanitize --no-rebuild --print-errorlogs --timeout-multiplier 6 || true
+    stage "sanitizer command line" "$cli_sanitize_log" \
+        env EQUIFORGE_BUILD=build-sanitize .venv/bin/python -m pytest -q tests/cli --junit-xml="$cli_sanitize_log" ||
+        true
+fi
+
+echo
+exec .venv/bin/python tools/summary.py "${results[@]}"
