@@ -88,6 +88,7 @@ ef_egraph *ef_egraph_new(ef_ctx *ctx)
     g->mask = 1023;
     g->slot = ef_xcalloc((size_t)g->mask + 1, sizeof *g->slot);
     g->type_cache = ef_intern_new();
+    g->lemmas = ef_intern_new();
     g->tick = 1;
     return g;
 }
@@ -126,6 +127,9 @@ void ef_egraph_free(ef_egraph *g)
     ef_vec_free(&g->application_ids);
     ef_vec_free(&g->type_cache_value);
     ef_intern_free(g->type_cache);
+    ef_intern_free(g->lemmas);
+    ef_vec_free(&g->lemma_holds);
+    ef_vec_free(&g->simplified);
     free(g);
 }
 
@@ -181,15 +185,16 @@ ef_type ef_egraph_infer(ef_egraph *g, ef_op op, uint64_t attr, const ef_type *ty
     return g->type_cache_value.at[at];
 }
 
-static void fold_constant(ef_egraph *g, ef_id node, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
+/* The value of a node whose operands are all constants; false when there is none. */
+static bool fold(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children, unsigned count, double *value)
 {
     double x[3];
     bool known = op == EF_CONST || (ef_op_pointwise(op) && op != EF_CAST);
     for (unsigned i = 0; known && i < count; i++)
         known = ef_egraph_constant(g, children[i], &x[i]) && ef_type_is_literal(g->ctx, ef_egraph_type(g, children[i]));
-    g->is_constant.at[node] = known;
     if (known)
-        g->constant.at[node] = op == EF_CONST ? ef_attr_to_number(attr) : ef_op_apply(op, attr, x);
+        *value = op == EF_CONST ? ef_attr_to_number(attr) : ef_op_apply(op, attr, x);
+    return known;
 }
 
 static ef_id new_node(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *canon, const ef_id *origin, unsigned count,
@@ -203,7 +208,7 @@ static ef_id new_node(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *canon,
     ef_vec_push(&g->dead, 0);
     ef_vec_push(&g->hash, hash);
     ef_vec_push(&g->next_in_class, EF_NONE);
-    ef_vec_push(&g->proof, ((ef_proof_edge){EF_NONE, 0, false}));
+    ef_vec_push(&g->proof, ((ef_proof_edge){EF_NONE, 0, 0, 0}));
     ef_vec_push(&g->type, type);
     ef_vec_push(&g->last_in_class, n);
     ef_vec_push(&g->first_parent, EF_NONE);
@@ -226,18 +231,25 @@ static ef_id new_node(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *canon,
     return n;
 }
 
-/* Every constant expression is equal to its literal: found by folding, justified as such. */
-static void join_literal(ef_egraph *g, ef_id n, ef_op op)
+/* Every constant expression is equal to its literal: found by folding, justified as such. A class that is a constant
+ * through one node stays one whatever its other nodes are. */
+static void fold_constant(ef_egraph *g, ef_id n, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
 {
-    if (op == EF_CONST || !g->is_constant.at[n] || isnan(g->constant.at[n]))
+    double value;
+    if (!fold(g, op, attr, children, count, &value))
         return;
-    ef_id literal = ef_egraph_add(g, EF_CONST, ef_attr_number(g->constant.at[n]), NULL, 0);
-    ef_egraph_union(g, n, literal, ef_egraph_record(g, EF_NONE, &n, 1, &literal, 1, 0));
+    g->is_constant.at[ef_find(g, n)] = 1;
+    g->constant.at[ef_find(g, n)] = value;
+    if (op == EF_CONST || isnan(value))
+        return;
+    ef_id literal = ef_egraph_add(g, EF_CONST, ef_attr_number(value), NULL, 0);
+    if (ef_find(g, n) != ef_find(g, literal))
+        ef_egraph_union(g, n, literal, ef_egraph_record(g, EF_NONE, &n, 1, &literal, 1, 0));
 }
 
 ef_id ef_egraph_add(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
 {
-    ef_id canon[EF_MAX_CHILDREN];
+    ef_id canon[EF_MAX_CHILDREN] = {0};
     ef_type types[EF_MAX_CHILDREN];
     if (count > EF_MAX_CHILDREN)
         return EF_NONE;
@@ -251,18 +263,18 @@ ef_id ef_egraph_add(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children
     ef_type type = ef_egraph_infer(g, op, attr, types, count);
     if (!type)
         return EF_NONE;
-    ef_id origin[EF_MAX_CHILDREN];
-    memcpy(origin, children, count * sizeof *children); /* `children` may point into arrays that grow now */
+    ef_id origin[EF_MAX_CHILDREN] = {0};
+    if (count)
+        memcpy(origin, children, count * sizeof *children); /* `children` may point into arrays that grow now */
     ef_id n = new_node(g, op, attr, canon, origin, count, hash, type);
     table_put(g, slot, n);
     fold_constant(g, n, op, attr, canon, count);
-    join_literal(g, n, op);
     return n;
 }
 
 ef_id ef_egraph_lookup(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
 {
-    ef_id canon[EF_MAX_CHILDREN];
+    ef_id canon[EF_MAX_CHILDREN] = {0};
     canonical(g, op, children, count, canon);
     return g->slot[probe(g, hash_of(op, attr, canon, count), op, attr, canon, count)] - 1;
 }
@@ -371,12 +383,12 @@ uint32_t ef_egraph_record(ef_egraph *g, uint32_t rule, const ef_id *left, unsign
 static void proof_link(ef_egraph *g, ef_id a, ef_id b, uint32_t why)
 {
     ef_id node = a, to = EF_NONE;
-    ef_proof_edge edge = {b, why, true};
+    ef_proof_edge edge = {b, why, true, g->unions & 0x7fffffffu};
     while (node != EF_NONE) {
         ef_proof_edge old = g->proof.at[node];
         g->proof.at[node] = edge;
         to = old.to;
-        edge = (ef_proof_edge){node, old.why, !old.forward};
+        edge = (ef_proof_edge){node, old.why, !old.forward, old.when};
         node = to;
     }
 }
@@ -454,8 +466,7 @@ static void repair_parent(ef_egraph *g, ef_id n)
     if (!g->slot[slot]) {
         table_put(g, slot, n);
         ef_vec_push(&g->changed, ef_find(g, n));
-        fold_constant(g, ef_find(g, n), op, g->attr.at[n], canon, count);
-        join_literal(g, ef_find(g, n), op);
+        fold_constant(g, n, op, g->attr.at[n], canon, count);
         return;
     }
     g->dead.at[n] = 1;

@@ -28,7 +28,8 @@ typedef uint32_t ef_id;
 typedef struct {
     ef_id to;          /* neighbour in the proof forest, EF_NONE at a root */
     uint32_t why;      /* EF_BY_CONGRUENCE or application + 1 */
-    bool forward;      /* the application rewrites from this node to `to` */
+    uint32_t forward : 1, /* the application rewrites from this node to `to` */
+        when : 31;        /* unions before this one: what justifies an edge is older than the edge */
 } ef_proof_edge;
 
 /* One application of a rule: the nodes that its left side matched and those that its right side became, in the
@@ -77,6 +78,9 @@ typedef struct ef_egraph {
     EF_VEC(ef_id) application_ids;
     EF_VEC(ef_type) type_cache_value;
     ef_intern *type_cache; /* (op, attr, child types) -> index into type_cache_value */
+    ef_intern *lemmas; /* what builders of right sides settled once for this graph (see rules/repair.c) */
+    EF_VEC(uint8_t) lemma_holds;
+    EF_VEC(uint32_t) simplified; /* pairs (scalar term, its simplest form) */
     uint32_t tick, live, classes, unions;
     ef_diag error;
     const char *(*rule_name)(void *user, uint32_t rule); /* for messages */

@@ -90,7 +90,7 @@ static bool run_rule(ef_runner *r, unsigned index, const ef_limits *limits)
     double start = ef_seconds();
     r->matches.count = 0;
     r->match_limit = limits->match_limit ? limits->match_limit << (state->bans < 16 ? state->bans : 16) : 0;
-    ef_pattern_search(&r->scope, rule, state->since ? state->since + 1 : 0, keep_match, r);
+    ef_pattern_search(&r->scope, rule, state->since && !rule->deep ? state->since + 1 : 0, keep_match, r);
     double searched = ef_seconds();
     r->stats.search_seconds += searched - start;
     r->stats.matches += r->matches.count;

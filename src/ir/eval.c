@@ -10,6 +10,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,9 +80,18 @@ typedef struct {
 
 /* ---- failing and counting ---- */
 
-#define stop(m, format, ...)                                                                                          \
-    ef_fail((m)->diag, "cannot evaluate node %u (%s): " format, (m)->now, ef_ops[ef_dag_op((m)->dag, (m)->now)].name, \
-            ##__VA_ARGS__)
+static bool stop(const machine *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Says which node cannot be evaluated, and why. False. */
+static bool stop(const machine *m, const char *format, ...)
+{
+    char why[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return ef_fail(m->diag, "cannot evaluate node %u (%s): %s", m->now, ef_ops[ef_dag_op(m->dag, m->now)].name, why);
+}
 
 static uint64_t times(uint64_t a, uint64_t b)
 {

@@ -231,7 +231,7 @@ bool ef_text_attributes(ef_text *s, ef_text_node *node, bool full)
     ef_axis one = 0;
     switch (ef_ops[node->op].attr) {
     case EF_ATTR_DTYPE: {
-        uint8_t dtype;
+        uint8_t dtype = 0;
         if (!ef_text_dtype(s, &dtype))
             return false;
         node->attr = dtype;

@@ -202,15 +202,22 @@ CONDITION(adds_leading_units)
     return true;
 }
 
-/* smaller(?x, root): x is broadcast to the root's shape, and is no literal */
-CONDITION(smaller)
+/* gain(?x, root): x varies along the last dimension and is broadcast along others: what may move to a weight */
+CONDITION(gain)
 {
     UNUSED;
     const ef_type_info *x = info_of(scope, &a[0]), *r = info_of(scope, &a[1]);
     bool broadcast = x->rank < r->rank;
-    for (unsigned i = 0; i < x->rank; i++)
+    for (unsigned i = 1; i < x->rank; i++)
         broadcast = broadcast || x->dim[i] != r->dim[i];
-    return !scope->policy || (!a[0].constant && broadcast);
+    return !scope->policy || (broadcast && x->rank && x->dim[0] != EF_UNIT);
+}
+
+/* variable(?x): no literal; moving literals about multiplies forms and gains nothing */
+CONDITION(variable)
+{
+    UNUSED;
+    return !scope->policy || !a[0].constant;
 }
 
 /* before_grid(root): at tensor level, or in the scope of one dimension's own split and loop */
@@ -281,6 +288,21 @@ CONDITION(column_dims)
 {
     UNUSED;
     return turned(scope, a, out);
+}
+
+/* ?D = vector_dims(?x): a column [.., k, 1] as a row, without leading unit dimensions where it has no others */
+CONDITION(vector_dims)
+{
+    UNUSED;
+    if (!turned(scope, a, out))
+        return false;
+    const ef_type_info *t = info_of(scope, &a[0]);
+    bool vector = t->dim[0] == EF_UNIT;
+    for (unsigned i = 2; i < t->rank; i++)
+        vector = vector && t->dim[i] == EF_UNIT;
+    if (vector)
+        *out = ef_dims_intern(scope->ctx, &t->dim[1], 1);
+    return true;
 }
 
 /* ---- permutations ---- */
@@ -599,7 +621,9 @@ static const struct {
     {"batch_axes", batch_axes},
     {"bound", bound},
     {"adds_leading_units", adds_leading_units},
-    {"smaller", smaller},
+    {"gain", gain},
+    {"variable", variable},
+    {"vector_dims", vector_dims},
     {"before_grid", before_grid},
     {"replicates", replicates},
     {"extent", extent},

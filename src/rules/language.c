@@ -405,6 +405,7 @@ static bool rule_body(parser *p, const char *left, const char *right, const char
         const char *name;
         unsigned length = word(p, &name);
         rule->builder = ef_builder_named(name, length);
+        rule->deep = true;
         if (!rule->builder)
             return fail(p, "unknown builder");
     } else if (!term(p, &rule->right, true, &root)) {

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define MAX_COMPONENTS 6
+#define MAX_COMPONENTS 4
 
 static ef_policy_state *state_of(const ef_scope *scope)
 {
@@ -231,7 +231,7 @@ typedef struct {
 } reduction;
 
 /* The sets of singles that one expression of a class uses together; one set per way of computing the class. */
-#define FAMILY_SETS 8
+#define FAMILY_SETS 6
 typedef struct {
     uint8_t state, count; /* state: 0 unknown, 1 in progress, 2 known */
     set sets[FAMILY_SETS];

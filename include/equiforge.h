@@ -1,0 +1,184 @@
+/* EquiForge: finds fast equivalents of tensor programs by equality saturation.
+ *
+ * This header is the whole public interface of libequiforge. Handles are opaque; every function that can fail returns
+ * a status and leaves one line of text for equiforge_message. A session and everything opened in it belong to one
+ * thread at a time; sessions are independent of each other.
+ *
+ * Results are plain structures that the library fills in. The strings and arrays in them belong to the handle that
+ * the call was made on, and stay valid until that handle is freed or the same call is made on it again.
+ *
+ * "The paper" is the EquiForge paper; its sections are named where a function does what they describe. */
+#ifndef EQUIFORGE_H
+#define EQUIFORGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define EF_API __attribute__((visibility("default")))
+#else
+#define EF_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The values are also the exit statuses of the command line. */
+typedef enum {
+    EQUIFORGE_OK = 0,
+    EQUIFORGE_FAILED = 1,   /* the work was done, and a check did not hold or a rule was caught in an error */
+    EQUIFORGE_BAD_INPUT = 2 /* a file or an argument is not acceptable: the message says which and where */
+} equiforge_status;
+
+/* "0.1.0" */
+EF_API const char *equiforge_version(void);
+
+/* ---- sessions ---- */
+
+/* Owns what its programs share: dimensions and inputs, which agree by name within one session. */
+typedef struct equiforge_session equiforge_session;
+
+EF_API equiforge_session *equiforge_session_new(void);
+/* Programs opened in the session must be closed first. NULL is allowed. */
+EF_API void equiforge_session_free(equiforge_session *session);
+/* What went wrong in the last call that did not return EQUIFORGE_OK: one line without a newline at its end, for files
+ * "file:line:column: what is wrong" where the place is known. "" when nothing did. */
+EF_API const char *equiforge_message(const equiforge_session *session);
+
+/* ---- programs (paper, section 3) ---- */
+
+typedef struct equiforge_program equiforge_program;
+
+/* Reads a program in text form (.ef), of at most 8 MiB. EQUIFORGE_BAD_INPUT when the file cannot be read, is not a
+ * well-typed program, or gives another size or type to a dimension or input that the session knows; *program is NULL
+ * then. */
+EF_API equiforge_status equiforge_open(equiforge_session *session, const char *path, equiforge_program **program);
+/* NULL is allowed. */
+EF_API void equiforge_close(equiforge_program *program);
+
+/* An input or output. A dimension has its symbolic form ("h*d"; those written as plain numbers get names too) and its
+ * size in elements, outermost first. A tuple has dtype "tuple" and rank 0; `type` says what is in it. */
+typedef struct {
+    const char *name;
+    const char *type;  /* in the text form, "f16[1, h, s, d]" */
+    const char *dtype; /* "f16" */
+    size_t rank;
+    const char *const *dim;
+    const uint64_t *size;
+} equiforge_tensor;
+
+typedef struct {
+    const char *name;
+    uint32_t count;
+} equiforge_operator;
+
+/* What a program consists of. Operators are counted once per distinct expression that the outputs need, in
+ * alphabetical order, without inputs and literals. External calls are the operators that stay as they are; a program
+ * in text form has none. */
+typedef struct {
+    const char *name;
+    size_t inputs, outputs, operators, externals;
+    const equiforge_tensor *input, *output;
+    const equiforge_operator *op;
+    const equiforge_operator *external;
+} equiforge_inspection;
+
+/* Cannot fail. */
+EF_API equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspection *inspection);
+
+/* ---- rules (paper, section 4 and table 1) ---- */
+
+typedef struct {
+    const char *name;
+    const char *group;
+    const char *text; /* in the rule language, "left => right" */
+} equiforge_rule;
+
+/* The built-in rules, in the order in which a search applies them; the last group, "scalar", is for proving repairs
+ * only. Returns how many there are. */
+EF_API size_t equiforge_rules(equiforge_session *session, const equiforge_rule **rules);
+
+typedef struct {
+    const char *rule;
+    const char *reason;
+} equiforge_rule_failure;
+
+typedef struct {
+    uint32_t rules;
+    uint64_t instances; /* evaluated in all */
+    size_t failures;    /* rules that failed */
+    const equiforge_rule_failure *failure;
+} equiforge_rules_report;
+
+/* Tests every rule: builds `instances` (0: 20) random well-typed instances of its left side from `seed`, applies it
+ * and compares both sides in float64. EQUIFORGE_FAILED when a rule failed; the report is complete then too. */
+EF_API equiforge_status equiforge_rules_check(equiforge_session *session, uint32_t instances, uint64_t seed,
+                                              equiforge_rules_report *report);
+
+/* ---- search (paper, section 2) ---- */
+
+typedef struct {
+    double time_limit;   /* seconds, 0: 600 */
+    uint32_t node_limit; /* e-nodes, 0: 1,000,000 */
+} equiforge_limits;
+
+/* What one rule did during saturation. */
+typedef struct {
+    const char *rule;
+    uint64_t matches; /* of its left side */
+    uint64_t merges;  /* matches that made two e-classes one */
+    uint64_t refused; /* matches whose right side has no type */
+    double seconds;   /* searching, applying and restoring congruence */
+} equiforge_rule_use;
+
+typedef struct {
+    uint32_t enodes, eclasses; /* distinct e-nodes, e-classes */
+    uint32_t iterations;
+    bool saturated;      /* no rule can add anything */
+    const char *stop;    /* "saturated", "node limit", "time limit", "memory limit" */
+    double saturation_s; /* seconds */
+    double peak_mb;      /* peak resident memory of the process so far, MiB */
+    size_t rules;
+    const equiforge_rule_use *rule; /* in the order of equiforge_rules, without the scalar group */
+} equiforge_search_result;
+
+/* Saturates the e-graph of a program. Meeting a limit is no failure. NULL limits are all 0. EQUIFORGE_FAILED when a
+ * rule was caught making two expressions of different types equal. */
+EF_API equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
+                                         equiforge_search_result *result);
+
+/* ---- explanations ---- */
+
+/* One step of a chain of equal programs: `before` and `after` are whole expressions on one line each, and `rule` turns
+ * one into the other, in this direction or (backward) in the other. */
+typedef struct {
+    const char *output; /* the output of `from` that the step is about */
+    const char *rule;
+    const char *before, *after;
+    bool backward;
+} equiforge_step;
+
+typedef struct {
+    bool contained;   /* every output of `to` was already in the saturated e-graph of `from`, in its output's class */
+    bool equal;       /* every output of `to` is equal to its counterpart in `from` */
+    bool saturated;   /* when not equal: the search was complete, so these rules cannot show it */
+    const char *stop; /* as in equiforge_search_result */
+    bool checked;     /* the separate checker accepted every chain */
+    size_t steps;
+    const equiforge_step *step;
+} equiforge_explanation;
+
+/* Whether `to` is equal to `from`, and why. Both must be of one session, and have the same number of outputs with the
+ * same types: they are compared in order (else EQUIFORGE_BAD_INPUT). `from` is saturated alone first; what is not
+ * found there is added, and saturation goes on. EQUIFORGE_FAILED when not equal, or when the checker rejects a chain;
+ * the explanation is filled in then too. Owned by `from`. */
+EF_API equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to,
+                                          const equiforge_limits *limits, equiforge_explanation *explanation);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

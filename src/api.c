@@ -1,0 +1,386 @@
+/* The public interface (include/equiforge.h): handles over the internal types, results copied into plain structures.
+ *
+ * Each result lives in an arena of its handle that the next such call replaces. */
+#include "equiforge.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "ir/expr.h"
+#include "rules/language.h"
+#include "search/policy.h"
+#include "search/saturate.h"
+#include "support/arena.h"
+#include "support/vec.h"
+
+struct equiforge_session {
+    ef_ctx *ctx;
+    ef_diag diag;
+    ef_ruleset *builtin, *scalar; /* NULL until asked for */
+    EF_VEC(equiforge_rule) rules;
+    ef_arena *report; /* of the last rule check */
+};
+
+struct equiforge_program {
+    equiforge_session *session;
+    ef_program *ir;
+    ef_arena *inspection, *search, *explanation;
+};
+
+const char *equiforge_version(void)
+{
+    return EQUIFORGE_VERSION;
+}
+
+/* ---- sessions ---- */
+
+equiforge_session *equiforge_session_new(void)
+{
+    equiforge_session *session = ef_xcalloc(1, sizeof *session);
+    session->ctx = ef_ctx_new();
+    return session;
+}
+
+void equiforge_session_free(equiforge_session *session)
+{
+    if (!session)
+        return;
+    ef_vec_free(&session->rules);
+    ef_ruleset_free(session->builtin);
+    ef_ruleset_free(session->scalar);
+    ef_arena_free(session->report);
+    ef_ctx_free(session->ctx);
+    free(session);
+}
+
+const char *equiforge_message(const equiforge_session *session)
+{
+    return session->diag.text;
+}
+
+/* Every call that can fail starts here: the message is about this call alone. */
+static ef_diag *fresh_diag(equiforge_session *session)
+{
+    session->diag = (ef_diag){0};
+    return &session->diag;
+}
+
+static ef_arena *fresh_arena(ef_arena **arena)
+{
+    ef_arena_free(*arena);
+    return *arena = ef_arena_new();
+}
+
+/* The builder's text, which it frees, as a string of the arena. */
+static const char *take_text(ef_arena *arena, ef_strbuf *text)
+{
+    const char *copy = ef_arena_strndup(arena, text->text ? text->text : "", text->length);
+    ef_strbuf_free(text);
+    return copy;
+}
+
+/* ---- programs ---- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+equiforge_status equiforge_open(equiforge_session *session, const char *path, equiforge_program **program)
+{
+    ef_diag *diag = fresh_diag(session);
+    *program = NULL;
+    if (!ends_with(path, ".ef")) {
+        ef_fail(diag, "%.300s: only programs in text form (.ef) can be read by this version", path);
+        return EQUIFORGE_BAD_INPUT;
+    }
+    ef_program *ir = ef_program_read(session->ctx, path, diag);
+    if (!ir)
+        return EQUIFORGE_BAD_INPUT;
+    *program = ef_xcalloc(1, sizeof **program);
+    (*program)->session = session;
+    (*program)->ir = ir;
+    return EQUIFORGE_OK;
+}
+
+void equiforge_close(equiforge_program *program)
+{
+    if (!program)
+        return;
+    ef_arena_free(program->inspection);
+    ef_arena_free(program->search);
+    ef_arena_free(program->explanation);
+    ef_program_free(program->ir);
+    free(program);
+}
+
+static equiforge_tensor describe(ef_ctx *ctx, ef_arena *arena, const char *name, ef_type type)
+{
+    const ef_type_info *info = ef_type_at(ctx, type);
+    ef_strbuf text = {0};
+    ef_type_print(ctx, type, &text);
+    equiforge_tensor tensor = {.name = name, .type = take_text(arena, &text), .dtype = "tuple"};
+    if (info->is_tuple)
+        return tensor;
+    const char **dim = ef_arena_alloc(arena, info->rank * sizeof *dim);
+    uint64_t *size = ef_arena_alloc(arena, info->rank * sizeof *size);
+    for (unsigned i = 0; i < info->rank; i++) {
+        ef_dim d = info->dim[info->rank - 1u - i]; /* inside, the last dimension comes first */
+        ef_dim_print(ctx, d, &text);
+        dim[i] = take_text(arena, &text);
+        size[i] = ef_dim_extent(ctx, d);
+    }
+    tensor.dtype = ef_dtype_names[info->dtype];
+    tensor.rank = info->rank;
+    tensor.dim = dim;
+    tensor.size = size;
+    return tensor;
+}
+
+/* Marks what the outputs need. Children have smaller numbers than their parents. */
+static uint8_t *needed_by_outputs(const ef_program *ir)
+{
+    uint32_t count = ef_dag_count(ir->dag);
+    uint8_t *needed = ef_xcalloc(count, 1);
+    const ef_expr *child;
+    for (uint32_t i = 0; i < ir->outputs; i++)
+        needed[ir->output[i].expr] = 1;
+    for (ef_expr e = count; e-- > 0;)
+        for (unsigned i = 0, n = needed[e] ? ef_dag_children(ir->dag, e, &child) : 0; i < n; i++)
+            needed[child[i]] = 1;
+    return needed;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const equiforge_operator *)a)->name, ((const equiforge_operator *)b)->name);
+}
+
+static size_t count_operators(const ef_program *ir, equiforge_operator out[EF_OP_COUNT])
+{
+    uint32_t uses[EF_OP_COUNT] = {0};
+    uint8_t *needed = needed_by_outputs(ir);
+    size_t count = 0;
+    for (ef_expr e = 0; e < ef_dag_count(ir->dag); e++)
+        uses[ef_dag_op(ir->dag, e)] += needed[e];
+    free(needed);
+    for (int op = 0; op < EF_OP_COUNT; op++)
+        if (uses[op] && op != EF_INPUT && op != EF_CONST)
+            out[count++] = (equiforge_operator){ef_ops[op].name, uses[op]};
+    qsort(out, count, sizeof *out, by_name);
+    return count;
+}
+
+equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspection *inspection)
+{
+    const ef_program *ir = program->ir;
+    ef_ctx *ctx = program->session->ctx;
+    ef_arena *arena = fresh_arena(&program->inspection);
+    equiforge_tensor *inputs = ef_arena_alloc(arena, ir->inputs * sizeof *inputs);
+    equiforge_tensor *outputs = ef_arena_alloc(arena, ir->outputs * sizeof *outputs);
+    equiforge_operator *operators = ef_arena_alloc(arena, EF_OP_COUNT * sizeof *operators);
+    fresh_diag(program->session);
+    for (uint32_t i = 0; i < ir->inputs; i++)
+        inputs[i] = describe(ctx, arena, ef_input_name(ctx, ir->input[i]), ef_input_type(ctx, ir->input[i]));
+    for (uint32_t i = 0; i < ir->outputs; i++)
+        outputs[i] = describe(ctx, arena, ir->output[i].name, ef_dag_type(ir->dag, ir->output[i].expr));
+    *inspection = (equiforge_inspection){
+        .name = ir->name,
+        .inputs = ir->inputs,
+        .outputs = ir->outputs,
+        .operators = count_operators(ir, operators),
+        .input = inputs,
+        .output = outputs,
+        .op = operators,
+    };
+    return EQUIFORGE_OK;
+}
+
+/* ---- rules ---- */
+
+static void list_rules(equiforge_session *session, const ef_ruleset *set)
+{
+    for (uint32_t i = 0; i < set->rules.count; i++) {
+        const ef_rule *rule = &set->rules.at[i];
+        ef_vec_push(&session->rules, ((equiforge_rule){rule->name, rule->group, rule->text}));
+    }
+}
+
+size_t equiforge_rules(equiforge_session *session, const equiforge_rule **rules)
+{
+    if (!session->builtin) {
+        session->builtin = ef_rules_builtin();
+        session->scalar = ef_rules_scalar();
+        list_rules(session, session->builtin);
+        list_rules(session, session->scalar);
+    }
+    *rules = session->rules.at;
+    return session->rules.count;
+}
+
+equiforge_status equiforge_rules_check(equiforge_session *session, uint32_t instances, uint64_t seed,
+                                       equiforge_rules_report *report)
+{
+    (void)instances, (void)seed;
+    *report = (equiforge_rules_report){0};
+    ef_fail(fresh_diag(session), "rules --check: not yet");
+    return EQUIFORGE_FAILED;
+}
+
+/* ---- search ---- */
+
+static ef_search_options options_of(const equiforge_limits *limits)
+{
+    ef_search_options options = {0};
+    if (limits) {
+        options.time_limit = limits->time_limit;
+        options.node_limit = limits->node_limit;
+    }
+    return options;
+}
+
+static double peak_mb(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0; /* Linux counts in KiB */
+}
+
+static void report_search(equiforge_program *program, const ef_search *search, equiforge_search_result *result)
+{
+    ef_arena *arena = fresh_arena(&program->search);
+    const ef_run_stats *stats = search->stats;
+    const ef_ruleset *set = search->rules;
+    equiforge_rule_use *use = ef_arena_alloc(arena, set->rules.count * sizeof *use);
+    for (uint32_t i = 0; i < set->rules.count; i++) {
+        const ef_rule_stats *rule = &stats->rule[i];
+        const char *name = set->rules.at[i].name;
+        use[i] = (equiforge_rule_use){ef_arena_strndup(arena, name, strlen(name)), rule->matches, rule->merges,
+                                      rule->refused, rule->seconds};
+    }
+    *result = (equiforge_search_result){
+        .enodes = search->graph->live,
+        .eclasses = search->graph->classes,
+        .iterations = stats->iterations,
+        .saturated = stats->stop == EF_STOP_SATURATED,
+        .stop = ef_stop_names[stats->stop],
+        .saturation_s = stats->seconds,
+        .peak_mb = peak_mb(),
+        .rules = set->rules.count,
+        .rule = use,
+    };
+}
+
+equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
+                                  equiforge_search_result *result)
+{
+    ef_diag *diag = fresh_diag(program->session);
+    ef_search_options options = options_of(limits);
+    *result = (equiforge_search_result){0};
+    ef_search *search = ef_search_new(program->ir, &options, diag);
+    if (!search)
+        return EQUIFORGE_FAILED;
+    bool fine = ef_search_saturate(search, diag);
+    report_search(program, search, result);
+    ef_search_free(search);
+    return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+}
+
+/* ---- explanations ---- */
+
+static bool comparable(const equiforge_program *from, const equiforge_program *to, ef_diag *diag)
+{
+    const ef_program *a = from->ir, *b = to->ir;
+    if (from->session != to->session)
+        return ef_fail(diag, "the programs belong to different sessions");
+    if (a->outputs != b->outputs)
+        return ef_fail(diag, "%s has %u outputs and %s has %u: only programs with the same outputs can be compared",
+                       a->name, a->outputs, b->name, b->outputs);
+    for (uint32_t i = 0; i < a->outputs; i++) {
+        ef_type left = ef_dag_type(a->dag, a->output[i].expr), right = ef_dag_type(b->dag, b->output[i].expr);
+        if (left == right)
+            continue;
+        ef_strbuf text = {0};
+        ef_strbuf_printf(&text, "output %s of %s is ", a->output[i].name, a->name);
+        ef_type_print(from->session->ctx, left, &text);
+        ef_strbuf_printf(&text, " and output %s of %s is ", b->output[i].name, b->name);
+        ef_type_print(from->session->ctx, right, &text);
+        ef_fail(diag, "%s: the types must be the same", text.text);
+        ef_strbuf_free(&text);
+        return false;
+    }
+    return true;
+}
+
+/* Whether each output of `to` stands in the class of its counterpart; fills in the ids of those that are there. */
+static bool outputs_meet(ef_search *search, const ef_program *to, ef_id *found)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < to->outputs; i++) {
+        found[i] = ef_egraph_find_expr(search->graph, to->dag, to->output[i].expr);
+        all = all && found[i] != EF_NONE && ef_find(search->graph, found[i]) == ef_find(search->graph, search->output[i]);
+    }
+    return all;
+}
+
+/* Adds what is missing of `to`, as outputs like the others, and saturates on. */
+static bool saturate_with(ef_search *search, const ef_program *to, ef_id *found, ef_diag *diag)
+{
+    for (uint32_t i = 0; i < to->outputs; i++) {
+        found[i] = ef_egraph_add_expr(search->graph, to->dag, to->output[i].expr);
+        if (found[i] == EF_NONE)
+            return ef_fail(diag, "output %s cannot be represented", to->output[i].name);
+        ef_vec_push(&search->policy->outputs, found[i]);
+    }
+    return ef_search_saturate(search, diag);
+}
+
+static bool prove(ef_search *search, const equiforge_program *from, const equiforge_program *to, ef_arena *arena,
+                  equiforge_explanation *out, ef_diag *diag)
+{
+    (void)search, (void)from, (void)to, (void)arena, (void)out;
+    return ef_fail(diag, "no proof yet");
+}
+
+/* Where the search left off without the two being equal: what that says. */
+static bool not_equal(const equiforge_program *from, const equiforge_program *to, const equiforge_explanation *e,
+                      ef_diag *diag)
+{
+    if (e->saturated)
+        return ef_fail(diag, "%s and %s are not equal under the rules: the search was complete", from->ir->name,
+                       to->ir->name);
+    return ef_fail(diag, "%s and %s were not found equal: the search stopped at its %s", from->ir->name, to->ir->name,
+                   e->stop);
+}
+
+static bool explain(ef_search *search, const equiforge_program *from, const equiforge_program *to, ef_arena *arena,
+                    equiforge_explanation *e, ef_diag *diag)
+{
+    ef_id *found = ef_arena_alloc(arena, to->ir->outputs * sizeof *found);
+    if (!ef_search_saturate(search, diag))
+        return false;
+    e->contained = e->equal = outputs_meet(search, to->ir, found);
+    if (!e->contained) {
+        if (!saturate_with(search, to->ir, found, diag))
+            return false;
+        e->equal = outputs_meet(search, to->ir, found);
+    }
+    e->stop = ef_stop_names[search->stats->stop];
+    e->saturated = search->stats->stop == EF_STOP_SATURATED;
+    return e->equal ? prove(search, from, to, arena, e, diag) : not_equal(from, to, e, diag);
+}
+
+equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to, const equiforge_limits *limits,
+                                   equiforge_explanation *explanation)
+{
+    ef_diag *diag = fresh_diag(from->session);
+    ef_search_options options = options_of(limits);
+    *explanation = (equiforge_explanation){0};
+    if (!comparable(from, to, diag))
+        return EQUIFORGE_BAD_INPUT;
+    ef_search *search = ef_search_new(from->ir, &options, diag);
+    bool fine = search && explain(search, from, to, fresh_arena(&from->explanation), explanation, diag);
+    ef_search_free(search);
+    return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+}

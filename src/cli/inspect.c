@@ -1,0 +1,79 @@
+/* equiforge inspect FILE: inputs, outputs and operators of a program. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli.h"
+
+static json_t *tensors_json(const equiforge_tensor *tensor, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *dims = json_array(), *shape = json_array();
+        for (size_t d = 0; d < tensor[i].rank; d++) {
+            json_array_append_new(dims, json_string(tensor[i].dim[d]));
+            json_array_append_new(shape, json_integer((json_int_t)tensor[i].size[d]));
+        }
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:s}", "name", tensor[i].name, "dtype",
+                                              tensor[i].dtype, "shape", shape, "dims", dims, "type", tensor[i].type));
+    }
+    return list;
+}
+
+static bool print_json(const equiforge_inspection *p)
+{
+    json_t *operators = json_object(), *external = json_array();
+    for (size_t i = 0; i < p->operators; i++)
+        json_object_set_new(operators, p->op[i].name, json_integer(p->op[i].count));
+    for (size_t i = 0; i < p->externals; i++)
+        json_array_append_new(external, json_string(p->external[i].name));
+    return cli_json(json_pack("{s:s, s:o, s:o, s:o, s:o}", "program", p->name, "inputs",
+                              tensors_json(p->input, p->inputs), "outputs", tensors_json(p->output, p->outputs),
+                              "operators", operators, "external", external));
+}
+
+static void print_tensors(const char *title, const equiforge_tensor *tensor, size_t count)
+{
+    printf("%s\n", title);
+    for (size_t i = 0; i < count; i++) {
+        printf("  %-12s %s", tensor[i].name, tensor[i].type);
+        for (size_t d = 0; d < tensor[i].rank; d++)
+            printf("%s%" PRIu64, d ? " x " : "  = ", tensor[i].size[d]);
+        putchar('\n');
+    }
+}
+
+static void print_text(const equiforge_inspection *p)
+{
+    printf("program %s\n", p->name);
+    print_tensors("inputs", p->input, p->inputs);
+    print_tensors("outputs", p->output, p->outputs);
+    puts("operators");
+    for (size_t i = 0; i < p->operators; i++)
+        printf("  %-12s %" PRIu32 "\n", p->op[i].name, p->op[i].count);
+    for (size_t i = 0; i < p->externals; i++)
+        printf("%s  %s\n", i ? "" : "external\n", p->external[i].name);
+}
+
+int cli_inspect(int argc, char **argv)
+{
+    const char *file = NULL;
+    bool json = false;
+    const cli_option options[] = {{"--json", CLI_FLAG, &json}};
+    if (!cli_arguments(argc, argv, options, 1, &file))
+        return EQUIFORGE_BAD_INPUT;
+    equiforge_session *session = equiforge_session_new();
+    equiforge_program *program;
+    equiforge_inspection inspection;
+    equiforge_status status = equiforge_open(session, file, &program);
+    if (status == EQUIFORGE_OK)
+        status = equiforge_inspect(program, &inspection);
+    if (status != EQUIFORGE_OK)
+        cli_report(session, status);
+    else if (!json)
+        print_text(&inspection);
+    else if (!print_json(&inspection))
+        status = EQUIFORGE_FAILED;
+    equiforge_close(program);
+    equiforge_session_free(session);
+    return status;
+}

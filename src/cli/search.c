@@ -1,0 +1,104 @@
+/* equiforge search FILE: saturates the e-graph of a program and reports its size. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+static bool one_of(const char *text, const char *const *values)
+{
+    while (*values && strcmp(*values, text) != 0)
+        values++;
+    return *values != NULL;
+}
+
+/* Saturation is the same for every target, and compaction belongs to extraction: both are checked all the same. */
+static bool acceptable(const char *target, const char *compaction)
+{
+    static const char *const targets[] = {"auto", "cpu", "a100", "h100", "h200", "b200", "rtx5090", NULL};
+    static const char *const modes[] = {"none", "after", "early", NULL};
+    if (target && !one_of(target, targets))
+        cli_fail("search: unknown target '%s'; known are auto, cpu, a100, h100, h200, b200, rtx5090", target);
+    else if (compaction && !one_of(compaction, modes))
+        cli_fail("search: --compaction takes none, after or early, not '%s'", compaction);
+    else if (compaction)
+        cli_fail("search: --compaction %s: extraction is not part of this version", compaction);
+    else
+        return true;
+    return false;
+}
+
+static json_t *stats_json(const equiforge_search_result *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->rules; i++) {
+        const equiforge_rule_use *use = &r->rule[i];
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f}", "rule", use->rule, "matches",
+                                              (json_int_t)use->matches, "merges", (json_int_t)use->merges, "refused",
+                                              (json_int_t)use->refused, "seconds", use->seconds));
+    }
+    return list;
+}
+
+static bool print_json(const equiforge_search_result *r, bool stats)
+{
+    json_t *object = json_pack("{s:I, s:I, s:I, s:b, s:s, s:f, s:f}", "enodes", (json_int_t)r->enodes, "eclasses",
+                               (json_int_t)r->eclasses, "iterations", (json_int_t)r->iterations, "saturated",
+                               r->saturated, "stop", r->stop, "saturation_s", r->saturation_s, "peak_mb", r->peak_mb);
+    if (stats)
+        json_object_set_new(object, "statistics", stats_json(r));
+    return cli_json(object);
+}
+
+static void print_text(const char *file, const equiforge_search_result *r, bool stats)
+{
+    printf("%s: %s%s in %.3f s\n", file, r->saturated ? "" : "stopped at the ", r->stop, r->saturation_s);
+    printf("  e-nodes     %" PRIu32 "\n", r->enodes);
+    printf("  e-classes   %" PRIu32 "\n", r->eclasses);
+    printf("  iterations  %" PRIu32 "\n", r->iterations);
+    printf("  peak memory %.1f MiB\n", r->peak_mb);
+    if (!stats)
+        return;
+    printf("\n%-32s %10s %10s %10s %10s\n", "rule", "matches", "merges", "refused", "seconds");
+    for (size_t i = 0; i < r->rules; i++) {
+        const equiforge_rule_use *use = &r->rule[i];
+        if (use->matches)
+            printf("%-32s %10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10.4f\n", use->rule, use->matches, use->merges,
+                   use->refused, use->seconds);
+    }
+}
+
+static int search(const char *file, const equiforge_limits *limits, bool stats, bool json)
+{
+    equiforge_session *session = equiforge_session_new();
+    equiforge_program *program;
+    equiforge_search_result result;
+    equiforge_status status = equiforge_open(session, file, &program);
+    if (status == EQUIFORGE_OK)
+        status = equiforge_search(program, limits, &result);
+    if (status != EQUIFORGE_OK)
+        cli_report(session, status);
+    else if (!json)
+        print_text(file, &result, stats);
+    else if (!print_json(&result, stats))
+        status = EQUIFORGE_FAILED;
+    equiforge_close(program);
+    equiforge_session_free(session);
+    return status;
+}
+
+int cli_search(int argc, char **argv)
+{
+    const char *file = NULL, *target = NULL, *compaction = NULL;
+    bool json = false, stats = false;
+    equiforge_limits limits = {0};
+    const cli_option options[] = {{"--json", CLI_FLAG, &json},
+                                  {"--stats", CLI_FLAG, &stats},
+                                  {"--target", CLI_TEXT, &target},
+                                  {"--compaction", CLI_TEXT, &compaction},
+                                  {"--time-limit", CLI_SECONDS, &limits.time_limit},
+                                  {"--node-limit", CLI_COUNT, &limits.node_limit}};
+    if (!cli_arguments(argc, argv, options, 6, &file) || !acceptable(target, compaction))
+        return EQUIFORGE_BAD_INPUT;
+    return search(file, &limits, stats, json);
+}

@@ -1,0 +1,69 @@
+"""`search` saturates a program and reports the size of its e-graph."""
+
+import pytest
+
+PROGRAM = "tests/programs/rmsnorm_linear_b1.ef"
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_linear_b1", "lora_b1", "mha_decode_b1"])
+def test_small_programs_saturate(equiforge, name):
+    value = equiforge.json("search", f"tests/programs/{name}.ef")
+    assert value["saturated"] is True
+    assert value["stop"] == "saturated"
+    assert value["enodes"] >= value["eclasses"] > 10
+    assert value["iterations"] >= 2
+    assert value["saturation_s"] >= 0
+    assert value["peak_mb"] > 0
+    for key in ("enodes", "eclasses", "iterations"):
+        assert isinstance(value[key], int)
+
+
+def test_search_is_deterministic(equiforge):
+    first, second = (equiforge.json("search", PROGRAM) for _ in range(2))
+    for key in ("enodes", "eclasses", "iterations", "stop"):
+        assert first[key] == second[key]
+
+
+def test_keys_of_extraction_are_absent(equiforge):
+    value = equiforge.json("search", PROGRAM)
+    assert not {"extraction_s", "expanded", "candidates", "complete"} & value.keys()
+
+
+def test_node_limit_ends_cleanly(equiforge):
+    value = equiforge.json("search", PROGRAM, "--node-limit", 50)
+    assert value["saturated"] is False
+    assert value["stop"] == "node limit"
+    assert value["enodes"] > 0
+
+
+def test_time_limit_ends_cleanly(equiforge):
+    value = equiforge.json("search", "tests/programs/mha_prefill_b1.ef", "--time-limit", "0.000001")
+    assert value["saturated"] is False
+    assert value["stop"] == "time limit"
+
+
+def test_statistics_name_rules_and_add_up(equiforge):
+    rules = {rule["name"] for rule in equiforge.json("rules")["rules"]}
+    value = equiforge.json("search", PROGRAM, "--stats")
+    assert {use["rule"] for use in value["statistics"]} <= rules
+    assert sum(use["matches"] for use in value["statistics"]) > 0
+    for use in value["statistics"]:
+        assert use["matches"] >= use["merges"] + use["refused"] >= 0
+    assert "statistics" not in equiforge.json("search", PROGRAM)
+
+
+def test_text_reports_the_same_search(equiforge):
+    value = equiforge.json("search", PROGRAM)
+    result = equiforge("search", PROGRAM, "--target", "h200", "--stats")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "saturated" in result.stdout
+    assert str(value["enodes"]) in result.stdout
+
+
+@pytest.mark.parametrize("mode", ["none", "after", "early"])
+def test_compaction_is_refused_until_there_is_extraction(equiforge, mode):
+    result = equiforge("search", PROGRAM, "--compaction", mode)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "extraction is not part of this version" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
