@@ -151,13 +151,11 @@ EF_API equiforge_status equiforge_search(equiforge_program *program, const equif
 
 /* ---- explanations ---- */
 
-/* One step of a chain of equal programs: `before` and `after` are whole expressions on one line each, and `rule` turns
- * one into the other, in this direction or (backward) in the other. */
+/* One equation of a proof, an instance of one rule: `before` and `after` are expressions on one line each. */
 typedef struct {
-    const char *output; /* the output of `from` that the step is about */
+    const char *output; /* the output of `from` whose proof the equation is part of */
     const char *rule;
     const char *before, *after;
-    bool backward;
 } equiforge_step;
 
 typedef struct {
@@ -165,15 +163,17 @@ typedef struct {
     bool equal;       /* every output of `to` is equal to its counterpart in `from` */
     bool saturated;   /* when not equal: the search was complete, so these rules cannot show it */
     const char *stop; /* as in equiforge_search_result */
-    bool checked;     /* the separate checker accepted every chain */
+    bool checked;     /* the separate checker accepted every proof */
     size_t steps;
-    const equiforge_step *step;
+    const equiforge_step *step; /* by output, then in the order in which the search found them */
 } equiforge_explanation;
 
 /* Whether `to` is equal to `from`, and why. Both must be of one session, and have the same number of outputs with the
  * same types: they are compared in order (else EQUIFORGE_BAD_INPUT). `from` is saturated alone first; what is not
- * found there is added, and saturation goes on. EQUIFORGE_FAILED when not equal, or when the checker rejects a chain;
- * the explanation is filled in then too. Owned by `from`. */
+ * found there is added, and saturation goes on. Each proof is a list of equations from which the equality follows by
+ * congruence: equals may replace equals anywhere, and operands of commutative operators stand in any order. A separate
+ * checker that trusts neither the search nor the proof validates them. EQUIFORGE_FAILED when not equal, or when the
+ * checker rejects a proof; the explanation is filled in then too. Owned by `from`. */
 EF_API equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to,
                                           const equiforge_limits *limits, equiforge_explanation *explanation);
 

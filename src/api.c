@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "egraph/explain.h"
 #include "ir/expr.h"
 #include "rules/language.h"
+#include "search/check.h"
 #include "search/policy.h"
 #include "search/saturate.h"
 #include "support/arena.h"
@@ -336,11 +338,41 @@ static bool saturate_with(ef_search *search, const ef_program *to, ef_id *found,
     return ef_search_saturate(search, diag);
 }
 
-static bool prove(ef_search *search, const equiforge_program *from, const equiforge_program *to, ef_arena *arena,
+static equiforge_step step_of(ef_arena *arena, const ef_ruleset *rules, const char *output, const ef_proof *proof,
+                              uint32_t i)
+{
+    const ef_proof_step *step = &proof->step[i];
+    const char *rule = ef_proof_rule_name(rules->rules.at, rules->rules.count, step->rule);
+    ef_strbuf before = {0}, after = {0};
+    ef_expr_print(proof->dag, step->before, &before);
+    ef_expr_print(proof->dag, step->after, &after);
+    return (equiforge_step){output, ef_arena_strndup(arena, rule, strlen(rule)), take_text(arena, &before),
+                            take_text(arena, &after)};
+}
+
+/* Proves and checks each output; the steps of all of them stand in one array. */
+static bool prove(ef_search *search, const ef_program *from, const ef_program *to, ef_arena *arena,
                   equiforge_explanation *out, ef_diag *diag)
 {
-    (void)search, (void)from, (void)to, (void)arena, (void)out;
-    return ef_fail(diag, "no proof yet");
+    EF_VEC(equiforge_step) steps = {0};
+    const ef_ruleset *rules = search->rules;
+    bool fine = true;
+    for (uint32_t i = 0; i < from->outputs && fine; i++) {
+        ef_proof *proof = ef_explain_exprs(search->graph, rules->rules.at, rules->rules.count, from->dag,
+                                           from->output[i].expr, to->dag, to->output[i].expr, diag);
+        for (uint32_t k = 0; proof && k < proof->steps; k++)
+            ef_vec_push(&steps, step_of(arena, rules, from->output[i].name, proof, k));
+        fine = proof && ef_proof_check(proof, rules, diag);
+        ef_proof_free(proof);
+    }
+    out->checked = fine;
+    out->steps = steps.count;
+    equiforge_step *kept = ef_arena_alloc(arena, steps.count * sizeof *kept);
+    if (steps.count)
+        memcpy(kept, steps.at, steps.count * sizeof *kept);
+    out->step = kept;
+    ef_vec_free(&steps);
+    return fine;
 }
 
 /* Where the search left off without the two being equal: what that says. */
@@ -368,7 +400,7 @@ static bool explain(ef_search *search, const equiforge_program *from, const equi
     }
     e->stop = ef_stop_names[search->stats->stop];
     e->saturated = search->stats->stop == EF_STOP_SATURATED;
-    return e->equal ? prove(search, from, to, arena, e, diag) : not_equal(from, to, e, diag);
+    return e->equal ? prove(search, from->ir, to->ir, arena, e, diag) : not_equal(from, to, e, diag);
 }
 
 equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to, const equiforge_limits *limits,

@@ -1,4 +1,4 @@
-/* equiforge explain --from A --to B: the chain of rules that turns program A into program B. */
+/* equiforge explain --from A --to B: the equations, each by one rule, from which A = B follows. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,9 +9,8 @@ static bool print_json(const equiforge_explanation *e)
     json_t *steps = json_array();
     for (size_t i = 0; i < e->steps; i++) {
         const equiforge_step *step = &e->step[i];
-        json_array_append_new(steps, json_pack("{s:s, s:s, s:b, s:s, s:s}", "output", step->output, "rule", step->rule,
-                                               "backward", step->backward, "before", step->before, "after",
-                                               step->after));
+        json_array_append_new(steps, json_pack("{s:s, s:s, s:s, s:s}", "output", step->output, "rule", step->rule,
+                                               "before", step->before, "after", step->after));
     }
     return cli_json(json_pack("{s:b, s:b, s:o, s:b, s:b, s:s}", "equal", e->equal, "contained", e->contained, "steps",
                               steps, "checked", e->checked, "saturated", e->saturated, "stop", e->stop));
@@ -27,8 +26,8 @@ static void print_text(const equiforge_explanation *e)
     for (size_t i = 0; i < e->steps; i++) {
         const equiforge_step *step = &e->step[i];
         if (i == 0 || strcmp(step->output, e->step[i - 1].output) != 0)
-            printf("output %s\n    %s\n", step->output, step->before);
-        printf("  = by %s%s\n    %s\n", step->rule, step->backward ? ", backward" : "", step->after);
+            printf("output %s\n", step->output);
+        printf("  %s\n    %s\n    = %s\n", step->rule, step->before, step->after);
     }
     printf("equal: %s, contained: %s, steps: %zu, checked: %s\n", yes(e->equal), yes(e->contained), e->steps,
            yes(e->checked));

@@ -20,7 +20,7 @@ static const struct {
      "  Saturates the e-graph of a program and reports its size. --stats adds what each rule did.\n"},
     {"explain", cli_explain,
      "explain --from A --to B [--time-limit S] [--node-limit N] [--json]\n"
-     "  The chain of rules that turns program A into program B, checked.\n"},
+     "  Why program A equals program B: equations, each by one rule, from which it follows; checked.\n"},
 };
 
 #define VERBS (sizeof verbs / sizeof *verbs)

@@ -250,7 +250,7 @@ static void fold_constant(ef_egraph *g, ef_id n, ef_op op, uint64_t attr, const 
 ef_id ef_egraph_add(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
 {
     ef_id canon[EF_MAX_CHILDREN] = {0};
-    ef_type types[EF_MAX_CHILDREN];
+    ef_type types[EF_MAX_CHILDREN] = {0};
     if (count > EF_MAX_CHILDREN)
         return EF_NONE;
     canonical(g, op, children, count, canon);

@@ -25,9 +25,9 @@ typedef struct {
     unsigned count;
     ef_diag *diag;
     ef_dag *dag;
-    uint32_t *depth;  /* in the proof forest, by node; roots 1 */
+    uint32_t *depth;   /* in the proof forest, by node; roots 1 */
     ef_unionfind past; /* jumps over edges that are explained */
-    ef_expr *term;    /* by node, EF_NONE until needed */
+    ef_expr *term;     /* by node, EF_NONE until needed */
     EF_VEC(pair) todo;
     EF_VEC(dated_step) steps;
 } explainer;

@@ -34,6 +34,11 @@ static bool tensor(const ef_scope *scope, const ef_condition_arg *a)
     return a->type && !info_of(scope, a)->is_tuple;
 }
 
+static const ef_policy *policy_of(const ef_scope *scope)
+{
+    return scope->policy;
+}
+
 /* ---- truth ---- */
 
 /* const_along(?x, i): x is broadcast along dimension i */
@@ -218,6 +223,19 @@ CONDITION(variable)
 {
     UNUSED;
     return !scope->policy || !a[0].constant;
+}
+
+/* parameter(?x): an input, or one's elements moved or viewed: what a weight is; constant(?x): that or a literal */
+CONDITION(parameter)
+{
+    UNUSED;
+    return !scope->policy || policy_of(scope)->parameter(scope, a[0].id);
+}
+
+CONDITION(constant)
+{
+    UNUSED;
+    return a[0].constant || !scope->policy || policy_of(scope)->parameter(scope, a[0].id);
 }
 
 /* before_grid(root): at tensor level, or in the scope of one dimension's own split and loop */
@@ -508,11 +526,6 @@ CONDITION(level)
     return ef_axis_level((ef_axis)a[0].attr) == a[1].attr;
 }
 
-static const ef_policy *policy_of(const ef_scope *scope)
-{
-    return scope->policy;
-}
-
 CONDITION(storable)
 {
     UNUSED;
@@ -580,6 +593,19 @@ CONDITION(whole_grid_of)
     return !scope->policy || is_whole_grid(scope, &a[0], ef_axes_intern(scope->ctx, axes, n - 1));
 }
 
+/* unfused(root, ?p): the tuple is no reduction over p yet; one way of fusing a tuple is enough */
+CONDITION(unfused)
+{
+    UNUSED;
+    ef_egraph *g = scope->graph;
+    if (!scope->policy)
+        return true;
+    for (ef_id node = ef_class_first(g, a[0].id); node != EF_NONE; node = ef_class_next(g, node))
+        if (g->op.at[node] == EF_REDUCE_P && ef_attr_reduce_at(g->attr.at[node]) == a[1].attr)
+            return false;
+    return true;
+}
+
 /* independent(?x, ?y, ?p): neither operand uses the reduction of the other over p */
 CONDITION(independent)
 {
@@ -621,6 +647,8 @@ static const struct {
     {"batch_axes", batch_axes},
     {"bound", bound},
     {"adds_leading_units", adds_leading_units},
+    {"parameter", parameter},
+    {"constant", constant},
     {"gain", gain},
     {"variable", variable},
     {"vector_dims", vector_dims},
@@ -649,6 +677,7 @@ static const struct {
     {"rows", rows},
     {"whole_grid", whole_grid},
     {"whole_grid_of", whole_grid_of},
+    {"unfused", unfused},
     {"independent", independent},
     {"moves", moves},
 };

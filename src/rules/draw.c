@@ -36,7 +36,8 @@ void ef_draw_stop(ef_draw *d)
 double ef_draw_number(ef_draw *d)
 {
     static const double numbers[] = {0.5, 2, -1.5, 3, 1, -1, 0.25, 4};
-    return numbers[ef_draw_below(d, sizeof numbers / sizeof *numbers)];
+    double number = numbers[ef_draw_below(d, sizeof numbers / sizeof *numbers)];
+    return d->scalar && number < 0 ? -number : number;
 }
 
 /* ---- dimensions ---- */
@@ -419,8 +420,8 @@ static ef_expr tensor_leaf(ef_draw *d, const ef_type_info *want)
         real.dtype = EF_F32;
     ef_type_info other = partial ? untouched(&real) : tile_scalar(&real);
     ef_expr x = partial ? summed(d, &real) : viewed(d, &real);
-    /* sums over empty tiles are 0: mostly keep away from it, so that divisions stay finite */
-    if (!partial || ef_draw_chance(d, 85))
+    /* sums over empty tiles are 0: keep away from it where it may be divided by */
+    if (!partial || d->uses[EF_DIV] || ef_draw_chance(d, 80))
         x = add_node(d, EF_ADD, 0, (ef_expr[]){x, partial ? viewed(d, &other) : summed(d, &other)}, 2);
     if (want->dtype == EF_BOOL)
         x = add_node(d, EF_GT, 0, (ef_expr[]){x, ef_dag_const(d->dag, 0)}, 2);

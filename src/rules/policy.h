@@ -10,6 +10,8 @@ typedef struct ef_policy {
     uint64_t whole_max; /* the largest contracted extent that a tile may hold whole */
     /* Whether the class is worth a kernel of its own. */
     bool (*storable)(const ef_scope *scope, ef_id class);
+    /* Whether the class is an input, or only moves or views the elements of one. */
+    bool (*parameter)(const ef_scope *scope, ef_id class);
     /* Whether the computation of a class reduces or contracts the variable. */
     bool (*reduces)(const ef_scope *scope, ef_id class, ef_var var);
     /* Whether `operand`, computed inside the scope of `axis`, uses the result of the reduction over `axis` whose

@@ -158,10 +158,8 @@ static bool read_left(reading *r, unsigned position)
 
 static ef_condition_arg argument(const checker *c, ef_expr e)
 {
-    return (ef_condition_arg){.type = ef_dag_type(c->dag, e),
-                              .id = EF_NONE,
-                              .constant = c->is_constant[e],
-                              .value = c->constant[e]};
+    return (ef_condition_arg){
+        .type = ef_dag_type(c->dag, e), .id = EF_NONE, .constant = c->is_constant[e], .value = c->constant[e]};
 }
 
 static bool holds(reading *r, const ef_condition *condition)
@@ -386,7 +384,9 @@ static uint8_t *pinned_vars(ef_ctx *ctx)
     for (ef_var v = count; v-- > 0;) { /* what a variable is made of is older */
         const ef_var_info *info = ef_var_at(ctx, v);
         const ef_dim *parts = &info->parent;
-        unsigned n = info->kind == EF_VAR_SLICE ? 1 : info->kind == EF_VAR_CONCAT ? ef_dims_at(ctx, info->parts, &parts) : 0;
+        unsigned n = info->kind == EF_VAR_SLICE;
+        if (info->kind == EF_VAR_CONCAT)
+            n = ef_dims_at(ctx, info->parts, &parts);
         for (unsigned i = 0; i < n; i++)
             for (unsigned k = 0, total = ef_dim_atoms(ctx, parts[i], &atoms); k < total; k++)
                 pinned[atoms[k]] = 1;
@@ -459,8 +459,10 @@ static bool check_numbers(const checker *c, const uint8_t *pinned, uint64_t seed
             ef_vec_push(&roots, c->proof->step[i].after);
             ef_vec_push(&steps, i);
         }
-    ef_evaluation *all = roots.count == 0 ? NULL : ef_evaluate(c->dag, roots.at, roots.count, &tiling, fill, &s, ELEMENT_LIMIT, NULL);
     bool same = true;
+    ef_evaluation *all = NULL;
+    if (roots.count)
+        all = ef_evaluate(c->dag, roots.at, roots.count, &tiling, fill, &s, ELEMENT_LIMIT, NULL);
     for (uint32_t i = 0; i < steps.count && same; i++)
         same = all ? compare(c, steps.at[i], all, 2 * i) : check_alone(c, steps.at[i], &tiling, &s);
     ef_evaluation_free(all);

@@ -120,7 +120,7 @@ static bool is_view_of_input(ef_egraph *g, ef_id class, unsigned depth)
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n)) {
         if (ef_ops[g->op.at[n]].class == EF_LEAF)
             return true;
-        if (ef_ops[g->op.at[n]].class == EF_SHAPE && depth < 8) {
+        if ((ef_ops[g->op.at[n]].class == EF_SHAPE || g->op.at[n] == EF_VIEW) && depth < 8) {
             bool all = true;
             for (unsigned c = 0; all && c < g->arity.at[n]; c++)
                 all = is_view_of_input(g, ef_node_children(g, n)[c], depth + 1);
@@ -129,6 +129,12 @@ static bool is_view_of_input(ef_egraph *g, ef_id class, unsigned depth)
         }
     }
     return false;
+}
+
+static bool policy_parameter(const ef_scope *scope, ef_id class)
+{
+    double value;
+    return !ef_egraph_constant(scope->graph, class, &value) && is_view_of_input(scope->graph, class, 0);
 }
 
 static bool has_parent(ef_egraph *g, ef_id class, ef_op op)
@@ -226,6 +232,7 @@ static unsigned set_count(const set *s)
 typedef struct {
     ef_id class;
     ef_axis axis;
+    ef_axes scope; /* axes in scope around it */
     bool tuple, repaired;
     set components, used; /* used: whose results the operands use inside the axis's scope */
 } reduction;
@@ -263,6 +270,7 @@ static void find_reductions(pairing *p, bool tuples)
         if (g->dead.at[n] || !fuses_here(g, n))
             continue;
         reduction r = {.class = ef_find(g, n), .axis = ef_attr_reduce_at(g->attr.at[n])};
+        r.scope = ef_type_axes(g->ctx, ef_egraph_type(g, n));
         r.tuple = ef_type_at(g->ctx, ef_egraph_type(g, n))->is_tuple;
         r.repaired = ef_reducer_at(g->ctx, ef_attr_reducer(g->attr.at[n]))->kind == EF_RED_REPAIRED;
         bool seen = r.tuple != tuples || (!tuples && p->list.count == 64 * SET_WORDS);
@@ -318,6 +326,8 @@ static void results_used(pairing *p, walk *w, ef_id operand, ef_axis axis, set *
     for (uint32_t i = 0; i < w->list.count; i++)
         for (ef_id n = ef_class_first(g, w->list.at[i]); n != EF_NONE; n = ef_class_next(g, n)) {
             const ef_id *child = ef_node_children(g, n);
+            if (g->op.at[n] == EF_GET)
+                continue; /* the field itself is viewed by another node of the class; its tuple brings in others */
             if (g->op.at[n] == EF_VIEW && ef_axes_has(g->ctx, (ef_axes)g->attr.at[n], axis)) {
                 ef_id inside = ef_find(g, child[0]);
                 for (unsigned k = 0; k < p->singles && inside < p->below.count; k++)
@@ -413,7 +423,7 @@ static void pair_dependent(pairing *p, const reduction *consumer)
 {
     for (uint32_t i = 0; i < p->list.count; i++) {
         const reduction *r = &p->list.at[i];
-        if (r->axis == consumer->axis && !set_empty(&r->components) && set_within(&r->components, &consumer->used) &&
+        if (r->axis == consumer->axis && r->scope == consumer->scope && !set_empty(&r->components) && set_within(&r->components, &consumer->used) &&
             !set_meets(&r->components, &consumer->components) && all_depend(p, consumer, &r->components) &&
             set_count(&r->components) + set_count(&consumer->components) <= MAX_COMPONENTS)
             introduce_tuple(p->scope, r->class, consumer->class);
@@ -489,26 +499,26 @@ static const family *family_of(pairing *p, ef_id class)
 }
 
 /* The reduction over `axis` whose components are exactly `s`; NULL when there is none yet. */
-static const reduction *reduction_of(const pairing *p, const set *s, ef_axis axis)
+static const reduction *reduction_of(const pairing *p, const set *s, ef_axis axis, ef_axes scope)
 {
     for (uint32_t i = 0; i < p->list.count; i++) {
         const reduction *r = &p->list.at[i];
-        if (r->axis == axis && set_within(&r->components, s) && set_within(s, &r->components) && !r->repaired)
+        if (r->axis == axis && r->scope == scope && set_within(&r->components, s) && set_within(s, &r->components) && !r->repaired)
             return r;
     }
     return NULL;
 }
 
 /* Pairs the independent members of a family set over one axis, in increasing order, so that each set nests one way. */
-static void pair_family(pairing *p, const set *s, ef_axis axis)
+static void pair_family(pairing *p, const set *s, ef_axis axis, ef_axes scope)
 {
     set done = {{0}};
     for (uint32_t i = 0; i < p->singles; i++) {
         const reduction *r = &p->list.at[i];
         set used = r->used;
-        if (!set_has(s, i) || r->axis != axis)
+        if (!set_has(s, i) || r->axis != axis || r->scope != scope)
             continue;
-        const reduction *before = set_empty(&done) ? NULL : reduction_of(p, &done, axis);
+        const reduction *before = set_empty(&done) ? NULL : reduction_of(p, &done, axis, scope);
         if (!set_empty(&done) && !before)
             return; /* the next update goes on when that product exists */
         if (before && (set_meets(&used, &before->components) || set_meets(&before->used, &r->components)))
@@ -525,7 +535,7 @@ static void pair_root(pairing *p, ef_id class)
     for (unsigned i = 0; i < f.count; i++)
         for (uint32_t k = 0; k < p->singles; k++)
             if (set_has(&f.sets[i], k))
-                pair_family(p, &f.sets[i], p->list.at[k].axis);
+                pair_family(p, &f.sets[i], p->list.at[k].axis, p->list.at[k].scope);
 }
 
 /* Kernels' results, and what is stored as partial results: there reductions meet in one loop. */
@@ -560,6 +570,7 @@ ef_policy_state *ef_policy_new(uint64_t split_min, uint64_t whole_max)
     s->policy.split_min = split_min;
     s->policy.whole_max = whole_max;
     s->policy.storable = policy_storable;
+    s->policy.parameter = policy_parameter;
     s->policy.reduces = policy_reduces;
     s->policy.depends = policy_depends;
     s->paired = ef_intern_new();
