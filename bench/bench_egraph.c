@@ -1,7 +1,7 @@
 /* The e-graph engine alone: symbolic differentiation and simplification, the classic stress test of equality
  * saturation (Willsey et al., "egg", POPL 2021, appendix of micro-benchmarks "math").
  *
- * The IR has no derivative operator, so here `mod(f, x)` stands for df/dx; nothing else in this file uses it. All values
+ * The IR has no derivative operator, so here `erf(f)` stands for the differential df; nothing else in this file uses it. All values
  * are scalars of the literals' type, so that a term may become a literal. Associativity, distributivity and factoring
  * make the space as large as one likes, so each run ends at its node limit; the table shows growing limits, where
  * anything that is not linear in the number of e-nodes shows as a falling rate.
@@ -15,36 +15,29 @@
 #include "egraph/runner.h"
 #include "rules/language.h"
 
+/* No rule here makes a zero or a one: everything times zero is zero, so one class would swallow the e-graph. */
 static const char rule_text[] =
     "group differentiation\n"
-    "rule d-self mod(?x, ?x) => 1\n"
-    "rule d-literal mod(?c, ?x) => 0 where literal(?c)\n"
-    "rule d-other mod(input[1](), input[0]()) => 0\n"
-    "rule d-another mod(input[2](), input[0]()) => 0\n"
-    "rule d-add mod(add(?f, ?g), ?x) => add(mod(?f, ?x), mod(?g, ?x))\n"
-    "rule d-mul mod(mul(?f, ?g), ?x) => add(mul(?f, mod(?g, ?x)), mul(?g, mod(?f, ?x)))\n"
-    "rule d-sin mod(sin(?f), ?x) => mul(cos(?f), mod(?f, ?x))\n"
-    "rule d-cos mod(cos(?f), ?x) => neg(mul(sin(?f), mod(?f, ?x)))\n"
-    "rule d-exp mod(exp(?f), ?x) => mul(exp(?f), mod(?f, ?x))\n"
-    "rule d-log mod(log(?f), ?x) => mul(recip(?f), mod(?f, ?x))\n"
+    "rule d-add erf(add(?f, ?g)) => add(erf(?f), erf(?g))\n"
+    "rule d-mul erf(mul(?f, ?g)) => add(mul(?f, erf(?g)), mul(?g, erf(?f)))\n"
+    "rule d-square erf(pow(?f, 2)) => mul(2, mul(?f, erf(?f)))\n"
+    "rule d-sin erf(sin(?f)) => mul(cos(?f), erf(?f))\n"
+    "rule d-cos erf(cos(?f)) => neg(mul(sin(?f), erf(?f)))\n"
+    "rule d-exp erf(exp(?f)) => mul(exp(?f), erf(?f))\n"
+    "rule d-log erf(log(?f)) => mul(recip(?f), erf(?f))\n"
     "group simplification\n"
     "rule add-associate add(add(?a, ?b), ?c) => add(?a, add(?b, ?c))\n"
     "rule mul-associate mul(mul(?a, ?b), ?c) => mul(?a, mul(?b, ?c))\n"
     "rule distribute mul(?a, add(?b, ?c)) <=> add(mul(?a, ?b), mul(?a, ?c))\n"
-    "rule factor-one add(?a, mul(?a, ?b)) => mul(?a, add(1, ?b))\n"
-    "rule double add(?a, ?a) => mul(2, ?a)\n"
-    "rule add-zero add(?a, 0) => ?a\n"
-    "rule mul-zero mul(?a, 0) => 0\n"
-    "rule mul-one mul(?a, 1) => ?a\n"
-    "rule neg neg(?a) <=> mul(-1, ?a)\n"
-    "rule sub sub(?a, ?b) <=> add(?a, mul(-1, ?b))\n"
+    "rule neg-mul neg(mul(?a, ?b)) => mul(neg(?a), ?b)\n"
+    "rule neg-add neg(add(?a, ?b)) <=> add(neg(?a), neg(?b))\n"
+    "rule neg-neg neg(neg(?a)) => ?a\n"
     "rule square mul(?a, ?a) <=> pow(?a, 2)\n"
-    "rule power mul(?a, pow(?a, ?n)) => pow(?a, add(?n, 1))\n"
-    "rule powers mul(pow(?a, ?m), pow(?a, ?n)) => pow(?a, add(?m, ?n))\n"
+    "rule recip-mul recip(mul(?a, ?b)) <=> mul(recip(?a), recip(?b))\n"
     "rule exp-sum mul(exp(?a), exp(?b)) <=> exp(add(?a, ?b))\n"
-    "rule pythagoras add(mul(sin(?a), sin(?a)), mul(cos(?a), cos(?a))) => 1\n"
+    "rule log-product log(mul(?a, ?b)) <=> add(log(?a), log(?b))\n"
     "rule sin-sum sin(add(?a, ?b)) => add(mul(sin(?a), cos(?b)), mul(cos(?a), sin(?b)))\n"
-    "rule cos-sum cos(add(?a, ?b)) => sub(mul(cos(?a), cos(?b)), mul(sin(?a), sin(?b)))\n";
+    "rule cos-sum cos(add(?a, ?b)) => add(mul(cos(?a), cos(?b)), neg(mul(sin(?a), sin(?b))))\n";
 
 typedef struct {
     ef_dag *dag;
@@ -68,19 +61,18 @@ static ef_expr two(ef_dag *dag, ef_op op, ef_expr a, ef_expr b)
     return ef_dag_add(dag, op, 0, (ef_expr[]){a, b}, 2, NULL);
 }
 
-/* d/dx of ((x + y + 1) sin(x y + z)) exp(x + z) + (x^2 + 2 x y + y^2) log(x z) cos(x + y + z). */
+/* The differential of (x + y) sin(x y + z) exp(x + z) + (x^2 + x y + y^2) log(x z) cos(x + y + z). */
 static ef_expr derivative(const terms *t)
 {
     ef_dag *d = t->dag;
     ef_expr xy = two(d, EF_MUL, t->x, t->y), sum = two(d, EF_ADD, t->x, t->y);
-    ef_expr wave = one(d, EF_SIN, two(d, EF_ADD, xy, t->z));
-    ef_expr first = two(d, EF_MUL, two(d, EF_MUL, two(d, EF_ADD, sum, ef_dag_const(d, 1)), wave),
-                        one(d, EF_EXP, two(d, EF_ADD, t->x, t->z)));
-    ef_expr squares = two(d, EF_ADD, two(d, EF_POW, t->x, ef_dag_const(d, 2)),
-                          two(d, EF_ADD, two(d, EF_MUL, ef_dag_const(d, 2), xy), two(d, EF_MUL, t->y, t->y)));
-    ef_expr second = two(d, EF_MUL, two(d, EF_MUL, squares, one(d, EF_LOG, two(d, EF_MUL, t->x, t->z))),
-                         one(d, EF_COS, two(d, EF_ADD, sum, t->z)));
-    return two(d, EF_MOD, two(d, EF_ADD, first, second), t->x);
+    ef_expr wave = two(d, EF_MUL, sum, one(d, EF_SIN, two(d, EF_ADD, xy, t->z)));
+    ef_expr first = two(d, EF_MUL, wave, one(d, EF_EXP, two(d, EF_ADD, t->x, t->z)));
+    ef_expr x2 = two(d, EF_POW, t->x, ef_dag_const(d, 2)), y2 = two(d, EF_MUL, t->y, t->y);
+    ef_expr squares = two(d, EF_ADD, x2, two(d, EF_ADD, xy, y2));
+    ef_expr logs = two(d, EF_MUL, squares, one(d, EF_LOG, two(d, EF_MUL, t->x, t->z)));
+    ef_expr second = two(d, EF_MUL, logs, one(d, EF_COS, two(d, EF_ADD, sum, t->z)));
+    return one(d, EF_ERF, two(d, EF_ADD, first, second));
 }
 
 static void print_row(const ef_egraph *g, const ef_run_stats *s)
@@ -98,7 +90,7 @@ static bool run(uint32_t node_limit)
     terms t = {.dag = ef_dag_new(ctx)};
     ef_ruleset rules = {.arena = ef_arena_new()};
     ef_diag diag = {0};
-    t.x = variable(t.dag, "x"); /* inputs 0, 1, 2: the rules name them so */
+    t.x = variable(t.dag, "x");
     t.y = variable(t.dag, "y");
     t.z = variable(t.dag, "z");
     bool good = ef_rules_parse(&rules, "bench_egraph", rule_text, &diag);

@@ -102,7 +102,7 @@ EF_API size_t equiforge_rules(equiforge_session *session, const equiforge_rule *
 
 typedef struct {
     const char *rule;
-    const char *reason;
+    const char *reason; /* lines of text with the smallest instance found, without a newline at the end */
 } equiforge_rule_failure;
 
 typedef struct {
@@ -112,7 +112,7 @@ typedef struct {
     const equiforge_rule_failure *failure;
 } equiforge_rules_report;
 
-/* Tests every rule: builds `instances` (0: 20) random well-typed instances of its left side from `seed`, applies it
+/* Tests every rule: builds `instances` (0: 200) random well-typed instances of its left side from `seed`, applies it
  * and compares both sides in float64. EQUIFORGE_FAILED when a rule failed; the report is complete then too. */
 EF_API equiforge_status equiforge_rules_check(equiforge_session *session, uint32_t instances, uint64_t seed,
                                               equiforge_rules_report *report);

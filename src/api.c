@@ -10,6 +10,7 @@
 #include "egraph/explain.h"
 #include "ir/expr.h"
 #include "rules/language.h"
+#include "rules/ruletest.h"
 #include "search/check.h"
 #include "search/policy.h"
 #include "search/saturate.h"
@@ -222,13 +223,49 @@ size_t equiforge_rules(equiforge_session *session, const equiforge_rule **rules)
     return session->rules.count;
 }
 
+typedef struct {
+    ef_arena *arena;
+    EF_VEC(equiforge_rule_failure) failures;
+} check_report;
+
+static void note_failure(void *user, const ef_rule *rule, const char *failure, unsigned instances)
+{
+    check_report *report = user;
+    (void)instances;
+    if (!failure)
+        return;
+    size_t length = strlen(failure);
+    while (length && failure[length - 1] == '\n')
+        length--;
+    const char *name = ef_arena_strndup(report->arena, rule->name, strlen(rule->name));
+    const char *reason = ef_arena_strndup(report->arena, failure, length);
+    ef_vec_push(&report->failures, ((equiforge_rule_failure){name, reason}));
+}
+
 equiforge_status equiforge_rules_check(equiforge_session *session, uint32_t instances, uint64_t seed,
                                        equiforge_rules_report *report)
 {
-    (void)instances, (void)seed;
+    check_report found = {.arena = fresh_arena(&session->report)};
+    const equiforge_rule *listed;
+    ef_diag *diag = fresh_diag(session);
+    equiforge_rules(session, &listed); /* loads both sets */
+    const ef_ruleset *sets[] = {session->builtin, session->scalar};
     *report = (equiforge_rules_report){0};
-    ef_fail(fresh_diag(session), "rules --check: not yet");
-    return EQUIFORGE_FAILED;
+    for (int i = 0; i < 2; i++) {
+        ef_rulecheck checked = {0};
+        ef_rules_check(sets[i], instances ? instances : EF_RULES_INSTANCES, seed, &checked, note_failure, &found);
+        report->rules += checked.rules;
+        report->instances += checked.instances;
+    }
+    report->failures = found.failures.count;
+    equiforge_rule_failure *kept = ef_arena_alloc(found.arena, report->failures * sizeof *kept);
+    if (report->failures)
+        memcpy(kept, found.failures.at, report->failures * sizeof *kept);
+    report->failure = kept;
+    ef_vec_free(&found.failures);
+    if (report->failures)
+        ef_fail(diag, "%zu of %u rules failed", report->failures, report->rules);
+    return report->failures ? EQUIFORGE_FAILED : EQUIFORGE_OK;
 }
 
 /* ---- search ---- */

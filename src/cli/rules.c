@@ -37,7 +37,7 @@ static bool check_json(const equiforge_rules_report *report)
 static void check_text(const equiforge_rules_report *report)
 {
     for (size_t i = 0; i < report->failures; i++)
-        printf("%s: %s\n", report->failure[i].rule, report->failure[i].reason);
+        puts(report->failure[i].reason);
     printf("rules: %" PRIu32 ", instances: %" PRIu64 ", failures: %zu\n", report->rules, report->instances,
            report->failures);
 }

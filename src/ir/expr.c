@@ -140,6 +140,10 @@ ef_expr ef_dag_add(ef_dag *dag, ef_op op, uint64_t attr, const ef_expr *children
 {
     if (op == EF_VIEW && count == 1 && attr != 0)
         return ef_dag_view(dag, (ef_axes)attr, children[0], diag);
+    if (op == EF_COMBINE && count == 1 && ef_dag_op(dag, children[0]) == EF_COMBINE) {
+        ef_axes both = ef_axes_union(dag->ctx, (ef_axes)attr, (ef_axes)ef_dag_attr(dag, children[0]));
+        return ef_dag_add_exact(dag, op, both, key_at(dag, children[0])->child, 1, diag);
+    }
     return ef_dag_add_exact(dag, op, attr, children, count, diag);
 }
 

@@ -332,7 +332,7 @@ static ef_type infer_reshape(ef_ctx *ctx, ef_dims list, ef_type operand, ef_diag
         old[i] = out.dim[out.rank - 1 - i];
         before *= ef_dim_extent(ctx, old[i]);
     }
-    for (unsigned i = 0; i < rank; i++)
+    for (unsigned i = 0; i < rank && after <= EF_MAX_EXTENT; i++)
         after *= ef_dim_extent(ctx, dims[i]);
     unsigned na = flatten(ctx, old, out.rank, a), nb = flatten(ctx, dims, rank, b);
     bool regroups = na == nb && memcmp(a, b, na * sizeof *a) == 0;

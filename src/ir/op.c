@@ -97,7 +97,9 @@ uint64_t ef_attr_number(double value)
 {
     uint64_t bits;
     if (value == 0)
-        value = 0; /* one zero */
+        value = 0; /* one zero, and one NaN */
+    if (isnan(value))
+        value = NAN;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }

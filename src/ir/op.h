@@ -109,7 +109,7 @@ bool ef_op_pointwise(ef_op op);
 bool ef_op_commutative(ef_op op);
 /* The value of a pointwise operator on doubles (the meaning of the operator; booleans are 0 and 1). `attr` matters for
  * cast only: to bool gives 0/1, to an integer truncates, to a float is the identity (arithmetic is over the reals). */
-double ef_op_apply(ef_op op, uint64_t attr, const double *operand);
+double ef_op_apply(ef_op op, uint64_t attr, const double *x);
 
 /* Attribute packing. */
 #define EF_FIRST 255u /* in EF_ATTR_REDUCE: the leading dimension, which a collection made; reducing it removes it */

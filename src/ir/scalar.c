@@ -23,7 +23,7 @@ ef_scalar ef_scalar_const(ef_ctx *ctx, double value)
     ef_scalar_info info;
     memset(&info, 0, sizeof info);
     info.kind = EF_SCALAR_CONST;
-    info.value = value == 0 ? 0 : value;
+    info.value = ef_attr_to_number(ef_attr_number(value));
     return intern(ctx, &info);
 }
 

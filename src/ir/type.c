@@ -124,6 +124,13 @@ static ef_var derived_var(ef_ctx *ctx, const uint32_t *key, unsigned words, ef_v
 
 ef_dim ef_dim_product(ef_ctx *ctx, const ef_var *atoms, unsigned count)
 {
+    uint64_t extent = 1;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t factor = ctx->vars.at[atoms[i]].extent;
+        if (count > EF_MAX_ATOMS || (factor && extent > EF_MAX_EXTENT / factor))
+            return EF_NONE;
+        extent *= factor ? factor : 1;
+    }
     return ef_intern_put(ctx->dims, atoms, count * sizeof *atoms, NULL);
 }
 

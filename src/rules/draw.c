@@ -178,8 +178,14 @@ static void place_some(ef_draw *d, ef_type_info *type)
 {
     bool views = d->uses[EF_VIEW];
     unsigned count = views ? 1 + ef_draw_below(d, 3) : ef_draw_chance(d, 45) ? 0 : 1 + ef_draw_below(d, 3);
-    for (unsigned i = 0; i < count; i++)
-        ef_draw_place(d, type, ef_draw_axis(d, type), ef_draw_chance(d, views ? 25 : 45) ? EF_PARTIAL : EF_REPLICATE);
+    for (unsigned i = 0; i < count; i++) {
+        ef_axis axis = ef_draw_axis(d, type);
+        if (type->places && ef_draw_chance(d, 30)) { /* a loop inside a split: only there are tiles empty */
+            axis = type->place[ef_draw_below(d, type->places)].axis;
+            axis = ef_axis_of(ef_axis_var(axis), 1 - ef_axis_level(axis));
+        }
+        ef_draw_place(d, type, axis, ef_draw_chance(d, views ? 25 : 45) ? EF_PARTIAL : EF_REPLICATE);
+    }
 }
 
 /* ---- types ---- */
@@ -208,7 +214,9 @@ static void any_shape(ef_draw *d, ef_type_info *type)
     static const uint8_t ranks[] = {0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5};
     unsigned rank = ranks[ef_draw_below(d, sizeof ranks)];
     while (type->rank < rank) {
-        type->dim[type->rank] = ef_draw_dim(d, type);
+        /* a square now and then: what confuses rows with columns is well-typed there */
+        bool square = type->rank && ef_draw_chance(d, 12);
+        type->dim[type->rank] = square ? type->dim[type->rank - 1] : ef_draw_dim(d, type);
         type->rank++;
         if (volume(d, type) > VOLUME_LIMIT)
             type->dim[type->rank - 1] = EF_UNIT;

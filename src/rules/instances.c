@@ -594,17 +594,18 @@ static ef_expr draw_get(walk *w, const ef_pattern_node *p, ef_type want)
 {
     const ef_pattern_node *child = &w->pattern->node[p->child[0]];
     bool open = child->kind == EF_PAT_OP && child->op == EF_TUPLE;
-    unsigned count = open ? child->children : w->siblings ? w->siblings : 2 + (unsigned)ef_draw_chance(w->d, 25);
+    unsigned count = open ? child->children : w->siblings ? w->siblings : 2;
     ef_type field[EF_MAX_FIELDS];
     uint64_t index;
+    count += !open && ef_draw_chance(w->d, 20);
     if (!slot_known(w, &p->slot[0], &index))
         index = slot_give(w, &p->slot[0], ef_draw_below(w->d, count));
-    for (unsigned i = 0; i < count && i < EF_MAX_FIELDS; i++) {
+    for (unsigned i = 0; i < count && count <= EF_MAX_FIELDS; i++) {
         field[i] = i == index ? want : i < w->siblings ? w->sibling[i] : ef_draw_tensor(w->d, want);
         if (!field[i])
             return EF_NONE;
     }
-    if (index >= count)
+    if (index >= count || count > EF_MAX_FIELDS)
         return EF_NONE;
     ef_type operand = ef_type_tuple(w->ctx, field, count);
     return with_operands(w, p, EF_GET, index, &operand);

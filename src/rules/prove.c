@@ -10,6 +10,7 @@
 
 #define PROOF_NODES 30000
 #define PROOF_ITERATIONS 12
+#define SIMPLIFY_ITERATIONS 9
 
 /* The scalar rules are parsed once a process: they never change. */
 static const ef_ruleset *scalar_rules(void)
@@ -144,7 +145,7 @@ ef_scalar ef_prove_simplify(ef_ctx *ctx, ef_scalar term)
     ef_scope scope;
     ef_id root = ef_egraph_add_expr(g, dag, ef_prove_expr(dag, term, c, s, t));
     ef_runner *runner = start(g, &scope);
-    for (unsigned i = 0; i < 6 && ef_runner_run(runner, &one_round)->stop == EF_STOP_ITERATIONS;)
+    for (unsigned i = 0; i < SIMPLIFY_ITERATIONS && ef_runner_run(runner, &one_round)->stop == EF_STOP_ITERATIONS;)
         i++;
     selection best = {ef_xcalloc(g->op.count, sizeof(unsigned)), ef_xcalloc(g->op.count, sizeof(ef_id))};
     choose(g, &best);

@@ -36,6 +36,7 @@ typedef struct {
     ef_dag *dag;
     ef_id free_class[MAX_FREE];
     unsigned free_count;
+    bool expand; /* the image opens independent sub-terms down to the free inputs that the producer's operand reads */
 } synthesis;
 
 static ef_scalar apply2(ef_ctx *ctx, ef_op op, ef_scalar a, ef_scalar b)
@@ -147,12 +148,12 @@ static void see_sum(synthesis *y, dependence *d, ef_id n, const dependence *a, c
 {
     ef_op op = (ef_op)y->g->op.at[n];
     way wa, wb;
-    ef_scalar ta, tb, zero = ef_scalar_const(y->ctx, 0);
+    ef_scalar ta, tb;
     bool sa = as_shift(a, &wa, &ta), sb = as_shift(b, &wb, &tb);
     if (sa && b->has[INDEPENDENT])
         adopt(d, SHIFT, ta, n, (way[]){wa, INDEPENDENT}, 2);
     else if (a->has[INDEPENDENT] && sb)
-        adopt(d, SHIFT, op == EF_SUB ? apply2(y->ctx, EF_SUB, zero, tb) : tb, n, (way[]){INDEPENDENT, wb}, 2);
+        adopt(d, SHIFT, op == EF_SUB ? apply1(y->ctx, EF_NEG, tb) : tb, n, (way[]){INDEPENDENT, wb}, 2);
     else if (sa && sb)
         adopt(d, SHIFT, apply2(y->ctx, op, ta, tb), n, (way[]){wa, wb}, 2);
     if (as_scale(a, &wa, &ta) && as_scale(b, &wb, &tb) && ta == tb)
@@ -408,7 +409,82 @@ static ef_id rebuild(synthesis *y, ef_id class, way w)
 
 /* ---- the scalar image of f ---- */
 
-/* One element's view of a class: matmul is a product, a reduction its operand, an independent sub-term a free input. */
+static ef_expr free_input(synthesis *y, ef_id class)
+{
+    unsigned i = 0;
+    while (i < y->free_count && y->free_class[i] != class)
+        i++;
+    if (i == MAX_FREE)
+        return EF_NONE;
+    if (i == y->free_count)
+        y->free_class[y->free_count++] = class;
+    return ef_prove_input(y->dag, "x", i);
+}
+
+static bool is_free(const synthesis *y, ef_id class)
+{
+    for (unsigned i = 0; i < y->free_count; i++)
+        if (y->free_class[i] == class)
+            return true;
+    return false;
+}
+
+/* What an operator is to one element: matmul a product, a reduction or view its operand, a condition its sign. */
+static ef_expr element(synthesis *y, ef_op op, ef_expr *child, unsigned count)
+{
+    if (op == EF_MATMUL || op == EF_TILE_MATMUL)
+        return ef_dag_add(y->dag, EF_MUL, 0, child, 2, NULL);
+    if (op == EF_REDUCE || op == EF_REDUCE_P || op == EF_VIEW || op == EF_CAST)
+        return child[0];
+    if (op == EF_SELECT && (child[0] = ef_dag_add(y->dag, EF_GT, 0, (ef_expr[]){child[0], ef_dag_const(y->dag, 0)}, 2, NULL)) == EF_NONE)
+        return EF_NONE;
+    return ef_dag_add(y->dag, op, 0, child, count, NULL);
+}
+
+#define OPEN_DEPTH 10
+
+/* Whether pointwise operators alone lead from the class to a free input. */
+static bool reaches_free(synthesis *y, ef_id class, unsigned depth)
+{
+    ef_egraph *g = y->g;
+    class = ef_find(g, class);
+    if (is_free(y, class))
+        return true;
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE && depth < OPEN_DEPTH; n = ef_class_next(g, n))
+        for (unsigned i = 0; ef_op_pointwise((ef_op)g->op.at[n]) && i < g->arity.at[n]; i++)
+            if (reaches_free(y, ef_node_children(g, n)[i], depth + 1))
+                return true;
+    return false;
+}
+
+/* A term of x alone. For the producer's operand it is opened as far as pointwise operators and reductions go; for f only
+ * where that leads to inputs that the producer's operand reads as well. */
+static ef_expr independent_image(synthesis *y, ef_id class, bool producer, unsigned depth)
+{
+    ef_egraph *g = y->g;
+    double value;
+    class = ef_find(g, class);
+    if (is_free(y, class))
+        return free_input(y, class);
+    if (literal_of(y, class, &value))
+        return ef_dag_const(y->dag, value);
+    bool open = depth < OPEN_DEPTH && (producer || (y->expand && reaches_free(y, class, 0)));
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE && open; n = ef_class_next(g, n)) {
+        ef_op op = (ef_op)g->op.at[n];
+        ef_expr child[3];
+        bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) || (producer && op == EF_REDUCE);
+        bool leads = producer;
+        for (unsigned i = 0; ok && !leads && i < g->arity.at[n]; i++)
+            leads = reaches_free(y, ef_node_children(g, n)[i], depth);
+        for (unsigned i = 0; ok && leads && i < g->arity.at[n]; i++)
+            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, depth + 1)) != EF_NONE;
+        if (ok && leads)
+            return element(y, op, child, g->arity.at[n]);
+    }
+    return free_input(y, class);
+}
+
+/* One element's view of f. */
 static ef_expr image(synthesis *y, ef_id class, way w, const ef_expr *s)
 {
     ef_egraph *g = y->g;
@@ -420,55 +496,14 @@ static ef_expr image(synthesis *y, ef_id class, way w, const ef_expr *s)
             return s[i];
     if (literal_of(y, class, &value))
         return ef_dag_const(y->dag, value);
-    if (w == INDEPENDENT) {
-        unsigned i = 0;
-        while (i < y->free_count && y->free_class[i] != class)
-            i++;
-        if (i == MAX_FREE)
-            return EF_NONE;
-        if (i == y->free_count)
-            y->free_class[y->free_count++] = class;
-        return ef_prove_input(y->dag, "x", i);
-    }
+    if (w == INDEPENDENT)
+        return independent_image(y, class, false, 0);
     ef_id n = d.node[w];
-    ef_op op = (ef_op)g->op.at[n];
     ef_expr child[3];
     for (unsigned i = 0; i < g->arity.at[n]; i++)
         if ((child[i] = image(y, ef_node_children(g, n)[i], (way)d.operand[w][i], s)) == EF_NONE)
             return EF_NONE;
-    if (op == EF_MATMUL || op == EF_TILE_MATMUL)
-        return ef_dag_add(y->dag, EF_MUL, 0, child, 2, NULL);
-    if (op == EF_REDUCE || op == EF_REDUCE_P || op == EF_VIEW || op == EF_CAST)
-        return child[0];
-    if (op == EF_SELECT) /* the condition is free: a boolean input */
-        child[0] = ef_dag_add(y->dag, EF_GT, 0, (ef_expr[]){child[0], ef_dag_const(y->dag, 0)}, 2, NULL);
-    return child[0] == EF_NONE ? EF_NONE : ef_dag_add(y->dag, op, 0, child, g->arity.at[n], NULL);
-}
-
-/* The producer's operand over the same free inputs, where it shares them; other sub-terms are free as well. */
-static ef_expr producer_image(synthesis *y, ef_id class, unsigned depth)
-{
-    ef_egraph *g = y->g;
-    double value;
-    class = ef_find(g, class);
-    for (unsigned i = 0; i < y->free_count; i++)
-        if (y->free_class[i] == class)
-            return ef_prove_input(y->dag, "x", i);
-    if (literal_of(y, class, &value))
-        return ef_dag_const(y->dag, value);
-    for (ef_id n = ef_class_first(g, class); n != EF_NONE && depth < 12; n = ef_class_next(g, n)) {
-        ef_op op = (ef_op)g->op.at[n];
-        ef_expr child[3];
-        bool ok = (ef_op_pointwise(op) && op != EF_SELECT && op != EF_CAST) || op == EF_REDUCE;
-        for (unsigned i = 0; ok && i < g->arity.at[n]; i++)
-            ok = (child[i] = producer_image(y, ef_node_children(g, n)[i], depth + 1)) != EF_NONE;
-        if (ok)
-            return op == EF_REDUCE ? child[0] : ef_dag_add(y->dag, op, 0, child, g->arity.at[n], NULL);
-    }
-    if (y->free_count == MAX_FREE)
-        return EF_NONE;
-    y->free_class[y->free_count] = class;
-    return ef_prove_input(y->dag, "x", y->free_count++);
+    return element(y, (ef_op)g->op.at[n], child, g->arity.at[n]);
 }
 
 /* Evaluates a rank-0 expression: x by index, s (or t) by index. */
@@ -579,10 +614,20 @@ static bool never_negative(const synthesis *y, ef_expr e)
 /* The evaluator and the generated loops skip a contribution whose local producer value still is the identity. That is
  * right only when such a contribution is the consumer's identity: wherever the producer's operand G(x) is its identity,
  * f(x, s) must be the consumer's, for every s. */
-static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_expr operand, const consumer_leaf *leaf)
+static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_id consumer, way used, ef_reducer consumer_base)
 {
     static const double extremes[] = {-INFINITY, 0, INFINITY, 1};
     ef_rng rng = {23};
+    ef_expr s[EF_MAX_LEAVES], t[EF_MAX_LEAVES];
+    producer_inputs(y, s, t);
+    y->free_count = 0;
+    y->expand = true;
+    ef_expr operand = independent_image(y, y->local[0], true, 0); /* later leaves of a producer follow its first */
+    ef_expr f = operand == EF_NONE ? EF_NONE : image(y, consumer, used, s);
+    y->free_count = 0;
+    y->expand = false;
+    if (f == EF_NONE)
+        return false;
     if ((base == EF_RED_SUM && !never_negative(y, operand)) || base == EF_RED_PROD)
         return false;
     for (unsigned e = 0; e < 4; e++)
@@ -594,7 +639,7 @@ static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_expr ope
                 p.s[i] = 0.1 + fabs(ef_rng_normal(&rng));
             point q = p;
             /* move only the inputs that the producer's operand reads */
-            for (unsigned i = 0; i < y->free_count; i++) {
+            for (unsigned i = 0; i < MAX_FREE; i++) {
                 point r = p;
                 r.x[i] += 1;
                 double here = value_at(y, operand, &p), there = value_at(y, operand, &r);
@@ -603,7 +648,7 @@ static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_expr ope
             }
             if (value_at(y, operand, &q) != ef_reducer_identity(base))
                 continue;
-            if (value_at(y, leaf->fs, &q) != ef_reducer_identity(leaf->base))
+            if (value_at(y, f, &q) != ef_reducer_identity(consumer_base))
                 return false;
         }
     return true;
@@ -743,8 +788,7 @@ static ef_id synthesise(synthesis *y, ef_id g_class, ef_id consumer_operand)
             return EF_NONE;
         h[i] = leaf.h;
         dependent = dependent || used != INDEPENDENT;
-        ef_expr first = producer_image(y, y->local[0], 0); /* later leaves of a repaired producer follow the first */
-        if (first == EF_NONE || !identity_implies_identity(y, producer_base[0], first, &leaf))
+        if (!identity_implies_identity(y, producer_base[0], operand[i], used, base[i]))
             return EF_NONE;
         if ((result[i] = rebuild(y, operand[i], used)) == EF_NONE)
             return EF_NONE;

@@ -233,6 +233,7 @@ typedef struct {
     ef_id class;
     ef_axis axis;
     ef_axes scope; /* axes in scope around it */
+    ef_id age;
     bool tuple, repaired;
     set components, used; /* used: whose results the operands use inside the axis's scope */
 } reduction;
@@ -262,8 +263,24 @@ static bool fuses_here(ef_egraph *g, ef_id n)
     return scope == 0 || (ef_axis_level(axis) == 1 && scope == ef_axes_intern(g->ctx, &split, 1));
 }
 
+/* The id of the first node that the class ever had: an order that follows the program. */
+static ef_id oldest(ef_egraph *g, ef_id class)
+{
+    ef_id first = ef_find(g, class);
+    for (ef_id n = first; n != EF_NONE; n = g->next_in_class.at[n])
+        first = n < first ? n : first;
+    return first;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const reduction *x = a, *y = b;
+    return x->age != y->age ? (x->age < y->age ? -1 : 1) : (x->axis > y->axis) - (x->axis < y->axis);
+}
+
 static void find_reductions(pairing *p, bool tuples)
 {
+    uint32_t start = p->list.count;
     ef_egraph *g = p->g;
     for (uint32_t i = 0; i < g->by_op[EF_REDUCE_P].count; i++) {
         ef_id n = g->by_op[EF_REDUCE_P].at[i];
@@ -276,9 +293,12 @@ static void find_reductions(pairing *p, bool tuples)
         bool seen = r.tuple != tuples || (!tuples && p->list.count == 64 * SET_WORDS);
         for (uint32_t k = 0; k < p->list.count && !seen; k++)
             seen = p->list.at[k].class == r.class && p->list.at[k].axis == r.axis;
+        r.age = oldest(g, r.class);
         if (!seen)
             ef_vec_push(&p->list, r);
     }
+    if (p->list.count > start)
+        qsort(p->list.at + start, p->list.count - start, sizeof *p->list.at, by_age);
 }
 
 /* Fixpoint of "computed from, by pointwise operators, gets of known fields and tuples". */

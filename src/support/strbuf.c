@@ -60,6 +60,10 @@ void ef_strbuf_double(ef_strbuf *b, double value)
         ef_strbuf_puts(b, value > 0 ? "inf" : "-inf");
         return;
     }
+    if (fabs(value) < 1e15 && value == floor(value)) { /* whole numbers in full: 30, not 3e+01 */
+        ef_strbuf_printf(b, "%.0f", value == 0 ? 0 : value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)

@@ -363,6 +363,16 @@ typedef struct {
     ef_expr *expr;
 } extraction;
 
+/* Prefers tiled programs, and reductions that are fused by repair. */
+static double price(ef_egraph *g, ef_id n)
+{
+    bool fused =
+        g->op.at[n] == EF_REDUCE_P && ef_reducer_at(g->ctx, ef_attr_reducer(g->attr.at[n]))->kind == EF_RED_REPAIRED;
+    bool whole =
+        ef_type_axes(g->ctx, ef_egraph_type(g, n)) == 0 && ef_ops[g->op.at[n]].arity > 0 && g->op.at[n] != EF_COMBINE;
+    return (g->op.at[n] == EF_REDUCE_P && !fused ? 50 : 0) + (whole ? 100 : 0) + (g->op.at[n] == EF_MATMUL ? 1000 : 0);
+}
+
 /* Some expression of every class: the cheapest under random prices of nodes. */
 static void choose(extraction *x, uint64_t seed)
 {
@@ -373,7 +383,7 @@ static void choose(extraction *x, uint64_t seed)
         changed = false;
         for (ef_id n = 0; n < x->g->op.count; n++) {
             ef_rng rng = {seed * 1000003 + n};
-            double cost = 0.1 + ef_rng_unit(&rng);
+            double cost = 0.1 + ef_rng_unit(&rng) + price(x->g, n);
             for (unsigned i = 0; i < x->g->arity.at[n]; i++)
                 cost += x->cost[ef_find(x->g, ef_node_children(x->g, n)[i])];
             ef_id class = ef_find(x->g, n);
@@ -444,6 +454,17 @@ static void test_attention(void **state)
 {
     (void)state;
     check_search(attention);
+}
+
+/* Tiles that the mask empties hold -inf - -inf on one side and nothing on the other. */
+static void test_causal_attention(void **state)
+{
+    (void)state;
+    check_search("program causal\ndim q = 48\ndim s = 64\ndim d = 16\ndim e = 8\n"
+                 "input qs: f16[q, d]\ninput ks: f16[s, d]\ninput v: f16[s, e]\n"
+                 "causal = ge(reshape[q, 1](iota[q]), iota[s])\n"
+                 "sc = select(causal, mul(matmul(qs, transpose[1, 0](ks)), 0.25), -inf)\n"
+                 "p = exp(sub(sc, reduce[max, -1](sc)))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n");
 }
 
 static void test_norm(void **state)
@@ -517,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_false_rule),
         cmocka_unit_test(test_attributes_and_conditions),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_causal_attention),
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_deviation),
         cmocka_unit_test(test_rotary),
