@@ -1,10 +1,10 @@
-/* The e-graph engine alone: symbolic differentiation and simplification, the classic stress test of equality
- * saturation (Willsey et al., "egg", POPL 2021, appendix of micro-benchmarks "math").
+/* The e-graph engine alone: symbolic differentiation and simplification, the usual stress test of equality saturation
+ * (after the math rules of egg: Willsey et al., POPL 2021).
  *
- * The IR has no derivative operator, so here `erf(f)` stands for the differential df; nothing else in this file uses it. All values
- * are scalars of the literals' type, so that a term may become a literal. Associativity, distributivity and factoring
- * make the space as large as one likes, so each run ends at its node limit; the table shows growing limits, where
- * anything that is not linear in the number of e-nodes shows as a falling rate.
+ * The IR has no derivative operator, so here `erf(f)` stands for the differential df; nothing else in this file uses
+ * it. All values are scalars. Associativity, distributivity and factoring make the space as large as one likes, so each
+ * run ends at its node limit; the table shows growing limits, where anything that is not linear in the number of
+ * e-nodes shows as a falling rate.
  *
  * Usage: bench_egraph [LIMIT...], by default 10000 100000 1000000 e-nodes. */
 #include <inttypes.h>
@@ -78,7 +78,8 @@ static ef_expr derivative(const terms *t)
 static void print_row(const ef_egraph *g, const ef_run_stats *s)
 {
     double searching = s->search_seconds, applying = s->apply_seconds, rebuilding = s->rebuild_seconds;
-    printf("%9" PRIu32 " %9" PRIu32 " %6" PRIu32 " %10" PRIu64 " %8.3f %8.3f %8.3f %8.3f %8.3f %10.0f %10.0f %7.0f  %s\n",
+    printf("%9" PRIu32 " %9" PRIu32 " %6" PRIu32 " %10" PRIu64
+           " %8.3f %8.3f %8.3f %8.3f %8.3f %10.0f %10.0f %7.0f  %s\n",
            g->live, g->classes, s->iterations, s->matches, s->seconds, searching, applying, rebuilding,
            s->seconds - searching - applying - rebuilding, g->op.count / s->seconds, (double)s->matches / s->seconds,
            (double)ef_egraph_memory(g) / (1 << 20), ef_stop_names[s->stop]);

@@ -358,7 +358,8 @@ static bool outputs_meet(ef_search *search, const ef_program *to, ef_id *found)
     bool all = true;
     for (uint32_t i = 0; i < to->outputs; i++) {
         found[i] = ef_egraph_find_expr(search->graph, to->dag, to->output[i].expr);
-        all = all && found[i] != EF_NONE && ef_find(search->graph, found[i]) == ef_find(search->graph, search->output[i]);
+        all =
+            all && found[i] != EF_NONE && ef_find(search->graph, found[i]) == ef_find(search->graph, search->output[i]);
     }
     return all;
 }

@@ -27,8 +27,8 @@ static bool check_json(const equiforge_rules_report *report)
 {
     json_t *failed = json_array();
     for (size_t i = 0; i < report->failures; i++)
-        json_array_append_new(failed, json_pack("{s:s, s:s}", "rule", report->failure[i].rule, "reason",
-                                                report->failure[i].reason));
+        json_array_append_new(
+            failed, json_pack("{s:s, s:s}", "rule", report->failure[i].rule, "reason", report->failure[i].reason));
     return cli_json(json_pack("{s:I, s:I, s:I, s:o}", "rules", (json_int_t)report->rules, "instances",
                               (json_int_t)report->instances, "failures", (json_int_t)report->failures, "failed",
                               failed));

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+_Static_assert(EF_OP_COUNT <= 64, "a class's operators fit one word");
 
 /* ---- the hash-cons table: linear probing, backward-shift deletion ---- */
 
@@ -29,7 +30,8 @@ static bool is_node(const ef_egraph *g, ef_id n, uint64_t hash, uint32_t op, uin
 }
 
 /* The slot that holds the node, or the empty slot where it would go. */
-static uint32_t probe(const ef_egraph *g, uint64_t hash, uint32_t op, uint64_t attr, const ef_id *children, unsigned count)
+static uint32_t probe(const ef_egraph *g, uint64_t hash, uint32_t op, uint64_t attr, const ef_id *children,
+                      unsigned count)
 {
     uint32_t i = (uint32_t)hash & g->mask;
     while (g->slot[i] && !is_node(g, g->slot[i] - 1, hash, op, attr, children, count))
@@ -109,6 +111,7 @@ void ef_egraph_free(ef_egraph *g)
     ef_vec_free(&g->child);
     ef_vec_free(&g->origin);
     ef_vec_free(&g->type);
+    ef_vec_free(&g->operators);
     ef_vec_free(&g->last_in_class);
     ef_vec_free(&g->first_parent);
     ef_vec_free(&g->last_parent);
@@ -135,7 +138,8 @@ void ef_egraph_free(ef_egraph *g)
 
 size_t ef_egraph_memory(const ef_egraph *g)
 {
-    size_t per_node = sizeof(uint32_t) + 2 + 1 + 8 + 4 + 1 + 8 + 4 + sizeof(ef_proof_edge) + 4 + 4 + 8 + 8 + 1 + 4 * EF_TOUCH_DEPTH + 4;
+    size_t per_node = sizeof(uint32_t) + 8 + 2 + 1 + 8 + 4 + 1 + 8 + 4 + sizeof(ef_proof_edge) + 4 + 4 + 8 + 8 + 1 +
+                      4 * EF_TOUCH_DEPTH + 4;
     return per_node * g->op.capacity + 8 * (size_t)g->child.capacity + 8 * (size_t)g->parent.capacity +
            4 * ((size_t)g->mask + 1) + sizeof(ef_application) * g->applications.capacity +
            4 * (size_t)g->application_ids.capacity;
@@ -210,6 +214,7 @@ static ef_id new_node(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *canon,
     ef_vec_push(&g->next_in_class, EF_NONE);
     ef_vec_push(&g->proof, ((ef_proof_edge){EF_NONE, 0, 0, 0}));
     ef_vec_push(&g->type, type);
+    ef_vec_push(&g->operators, UINT64_C(1) << op);
     ef_vec_push(&g->last_in_class, n);
     ef_vec_push(&g->first_parent, EF_NONE);
     ef_vec_push(&g->last_parent, EF_NONE);
@@ -359,6 +364,8 @@ ef_id ef_class_next(ef_egraph *g, ef_id node)
 
 ef_id ef_class_find(ef_egraph *g, ef_id id, ef_op op)
 {
+    if (!(g->operators.at[ef_find(g, id)] >> op & 1u))
+        return EF_NONE;
     ef_id n = ef_class_first(g, id);
     while (n != EF_NONE && g->op.at[n] != op)
         n = ef_class_next(g, n);
@@ -423,6 +430,7 @@ static bool unite(ef_egraph *g, ef_id a, ef_id b, uint32_t why, uint32_t applica
     ef_uf_link(&g->uf, winner, loser);
     g->next_in_class.at[g->last_in_class.at[winner]] = loser;
     g->last_in_class.at[winner] = g->last_in_class.at[loser];
+    g->operators.at[winner] |= g->operators.at[loser];
     if (g->first_parent.at[winner] == EF_NONE)
         g->first_parent.at[winner] = g->first_parent.at[loser];
     else if (g->first_parent.at[loser] != EF_NONE)

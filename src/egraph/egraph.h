@@ -26,8 +26,8 @@ typedef uint32_t ef_id;
 #define EF_BY_CONGRUENCE 0u /* else 1 + index of an application record */
 
 typedef struct {
-    ef_id to;          /* neighbour in the proof forest, EF_NONE at a root */
-    uint32_t why;      /* EF_BY_CONGRUENCE or application + 1 */
+    ef_id to;             /* neighbour in the proof forest, EF_NONE at a root */
+    uint32_t why;         /* EF_BY_CONGRUENCE or application + 1 */
     uint32_t forward : 1, /* the application rewrites from this node to `to` */
         when : 31;        /* unions before this one: what justifies an edge is older than the edge */
 } ef_proof_edge;
@@ -56,7 +56,8 @@ typedef struct ef_egraph {
     EF_VEC(ef_id) origin; /* as created */
     /* per class, at the root */
     EF_VEC(ef_type) type;
-    EF_VEC(ef_id) last_in_class; /* list head is the root node itself */
+    EF_VEC(uint64_t) operators;                 /* bit o: some node of the class has operator o */
+    EF_VEC(ef_id) last_in_class;                /* list head is the root node itself */
     EF_VEC(uint32_t) first_parent, last_parent; /* into `parent`, EF_NONE when empty */
     EF_VEC(uint32_t) parents;                   /* length of that list */
     EF_VEC(double) constant;                    /* meaningful where is_constant */
@@ -78,7 +79,7 @@ typedef struct ef_egraph {
     EF_VEC(ef_id) application_ids;
     EF_VEC(ef_type) type_cache_value;
     ef_intern *type_cache; /* (op, attr, child types) -> index into type_cache_value */
-    ef_intern *lemmas; /* what builders of right sides settled once for this graph (see rules/repair.c) */
+    ef_intern *lemmas;     /* what builders of right sides settled once for this graph (see rules/repair.c) */
     EF_VEC(uint8_t) lemma_holds;
     EF_VEC(uint32_t) simplified; /* pairs (scalar term, its simplest form) */
     uint32_t tick, live, classes, unions;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "egraph/runner.h"
+
 /* ---- attributes ---- */
 
 unsigned ef_attr_slots(ef_op op, uint64_t attr, uint64_t slot[2])
@@ -95,7 +97,10 @@ typedef struct {
     const ef_scope *scope;
     ef_egraph *g;
     const ef_rule *rule;
-    ef_id at[EF_PATTERN_NODES]; /* the class (any id of it) at each pattern position */
+    ef_id at[EF_PATTERN_NODES];           /* the class (any id of it) at each pattern position */
+    uint64_t operators[EF_PATTERN_NODES]; /* which operators a class needs one of to match there */
+    double deadline;
+    uint32_t steps; /* e-nodes tried */
     ef_match match;
     ef_yield_fn yield;
     void *user;
@@ -123,6 +128,8 @@ static bool match_node(matcher *m, unsigned position, ef_id n)
     ef_egraph *g = m->g;
     const ef_pattern_node *p = &m->rule->left.node[position];
     ef_op op = (ef_op)g->op.at[n];
+    if ((++m->steps & 63u) == 0 && m->deadline > 0 && ef_seconds() > m->deadline)
+        return false;
     if (g->arity.at[n] != p->children)
         return true;
     if (p->kind == EF_PAT_OP) {
@@ -142,7 +149,8 @@ static bool match_node(matcher *m, unsigned position, ef_id n)
         m->at[p->child[i]] = ef_node_origins(g, n)[i];
     if (!match_from(m, position + 1))
         return false;
-    if (p->children != 2 || !ef_op_commutative(op) || ef_find(g, ef_node_origins(g, n)[0]) == ef_find(g, ef_node_origins(g, n)[1]))
+    if (p->children != 2 || !ef_op_commutative(op) ||
+        ef_find(g, ef_node_origins(g, n)[0]) == ef_find(g, ef_node_origins(g, n)[1]))
         return true;
     m->match.node[position] = n;
     m->match.swaps |= 1u << position;
@@ -180,6 +188,8 @@ static bool match_from(matcher *m, unsigned position)
         return !ef_egraph_constant(g, class, &value) || value != p->number || match_from(m, position + 1);
     default: break;
     }
+    if (!(g->operators.at[ef_find(g, class)] & m->operators[position]))
+        return true;
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
         if (!match_node(m, position, n))
             return false;
@@ -197,31 +207,46 @@ static bool match_root(matcher *m, ef_id n, unsigned depth, uint32_t since)
     return match_node(m, 0, n);
 }
 
-void ef_pattern_search(const ef_scope *scope, const ef_rule *rule, uint32_t since, ef_yield_fn yield, void *user)
+static uint64_t operators_at(const ef_pattern_node *p)
+{
+    uint64_t set = 0;
+    for (int op = 0; op < EF_OP_COUNT; op++)
+        if (p->kind == EF_PAT_OP ? op == (int)p->op : p->kind == EF_PAT_ANYOP && ef_ops[op].class == p->class)
+            set |= UINT64_C(1) << op;
+    return set;
+}
+
+/* A pattern that is one variable matches every class. */
+static bool match_classes(matcher *m, uint32_t since)
+{
+    ef_egraph *g = m->g;
+    for (ef_id n = 0, count = g->op.count; n < count; n++) {
+        if (ef_find(g, n) != n || (since && g->touched[0].at[n] < since))
+            continue;
+        m->match.root = m->at[0] = n;
+        if (!match_from(m, 0) || (m->deadline > 0 && ef_seconds() > m->deadline))
+            return false;
+    }
+    return true;
+}
+
+bool ef_pattern_search(const ef_scope *scope, const ef_rule *rule, uint32_t since, double deadline, ef_yield_fn yield,
+                       void *user)
 {
     ef_egraph *g = scope->graph;
-    matcher m = {.scope = scope, .g = g, .rule = rule, .yield = yield, .user = user};
-    const ef_pattern_node *root = &rule->left.node[0];
+    matcher m = {.scope = scope, .g = g, .rule = rule, .deadline = deadline, .yield = yield, .user = user};
     unsigned depth = rule->depth ? rule->depth - 1u : 0;
+    for (unsigned i = 0; i < rule->left.count; i++)
+        m.operators[i] = operators_at(&rule->left.node[i]);
     if (depth >= EF_TOUCH_DEPTH)
         since = 0, depth = 0; /* deeper than changes are followed: look everywhere */
-    if (root->kind == EF_PAT_VAR) {
-        for (ef_id n = 0, count = g->op.count; n < count; n++) {
-            if (ef_find(g, n) != n || (since && g->touched[0].at[n] < since))
-                continue;
-            m.match.root = m.at[0] = n;
-            if (!match_from(&m, 0))
-                return;
-        }
-        return;
-    }
-    for (int op = 0; op < EF_OP_COUNT; op++) {
-        if (root->kind == EF_PAT_OP ? op != (int)root->op : ef_ops[op].class != root->class)
-            continue;
-        for (uint32_t i = 0, count = g->by_op[op].count; i < count; i++)
+    if (rule->left.node[0].kind == EF_PAT_VAR)
+        return match_classes(&m, since);
+    for (int op = 0; op < EF_OP_COUNT; op++)
+        for (uint32_t i = 0, count = m.operators[0] >> op & 1u ? g->by_op[op].count : 0; i < count; i++)
             if (!match_root(&m, g->by_op[op].at[i], depth, since))
-                return;
-    }
+                return false;
+    return true;
 }
 
 /* ---- applying ---- */
@@ -255,7 +280,7 @@ static ef_type right_type(application *a, unsigned position)
 {
     ef_egraph *g = a->scope->graph;
     const ef_pattern_node *p = &a->rule->right.node[position];
-    ef_type child[EF_PATTERN_CHILDREN];
+    ef_type child[EF_PATTERN_CHILDREN] = {0};
     uint64_t attr;
     if (p->kind == EF_PAT_VAR)
         return ef_egraph_type(g, a->match->var[p->index]);
@@ -265,7 +290,8 @@ static ef_type right_type(application *a, unsigned position)
     ef_op op = node_op(a, p, &attr);
     if ((op == EF_REDUCE || op == EF_REDUCE_P) && ef_attr_reducer(attr) == EF_NONE)
         return 0;
-    if ((op == EF_VIEW || op == EF_COMBINE) && (attr == 0 || (op == EF_VIEW && ef_type_is_literal(a->scope->ctx, child[0]))))
+    if ((op == EF_VIEW || op == EF_COMBINE) &&
+        (attr == 0 || (op == EF_VIEW && ef_type_is_literal(a->scope->ctx, child[0]))))
         return child[0];
     return ef_egraph_infer(g, op, attr, child, p->children);
 }
@@ -274,7 +300,7 @@ static ef_id build(application *a, unsigned position)
 {
     ef_egraph *g = a->scope->graph;
     const ef_pattern_node *p = &a->rule->right.node[position];
-    ef_id child[EF_PATTERN_CHILDREN];
+    ef_id child[EF_PATTERN_CHILDREN] = {0};
     uint64_t attr;
     if (p->kind == EF_PAT_VAR)
         return a->id[position] = a->match->var[p->index];

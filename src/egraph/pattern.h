@@ -22,7 +22,7 @@ typedef enum { EF_SLOT_VALUE, EF_SLOT_VAR, EF_SLOT_TERM } ef_slot_kind;
 
 typedef struct {
     ef_slot_kind kind;
-    bool binds; /* VAR: first occurrence */
+    bool binds;     /* VAR: first occurrence */
     uint32_t value; /* VALUE: the value; VAR: attribute variable; TERM: attribute term */
 } ef_slot;
 
@@ -78,8 +78,8 @@ typedef struct {
         uint8_t index;
         uint64_t number;
     } arg[EF_CONDITION_ARGS];
-    int8_t binds;  /* attribute variable that receives the result, -1 for none */
-    bool policy;   /* where the search applies the rule, not when it is true */
+    int8_t binds; /* attribute variable that receives the result, -1 for none */
+    bool policy;  /* where the search applies the rule, not when it is true */
 } ef_condition;
 
 typedef struct ef_match {
@@ -112,16 +112,19 @@ typedef struct ef_rule {
 } ef_rule;
 
 /* Calls `yield` for every match below the nodes of the root operator whose class was touched at or after `since`
- * (0: all). Stops early when yield returns false. */
+ * (0: all). Stops early, and returns false, when yield returns false or the clock (ef_seconds) passes `deadline` (0:
+ * none), since a search may be long without finding anything. */
 typedef bool (*ef_yield_fn)(void *user, const ef_match *match);
-void ef_pattern_search(const ef_scope *scope, const ef_rule *rule, uint32_t since, ef_yield_fn yield, void *user);
+bool ef_pattern_search(const ef_scope *scope, const ef_rule *rule, uint32_t since, double deadline, ef_yield_fn yield,
+                       void *user);
 
 /* Applies a match. Returns 1 when two classes became one, 0 when nothing was new, -1 when the right side is ill-typed
  * here (then nothing is added). `rule_index` is what the application record names. */
 int ef_rule_apply(const ef_scope *scope, const ef_rule *rule, uint32_t rule_index, const ef_match *match);
 
 /* The attribute word of a pattern node from its slots under a match; and the slot count of an operator. */
-uint64_t ef_pattern_attr(ef_ctx *ctx, const ef_rule *rule, const ef_pattern_node *node, ef_op op, const uint64_t *attrs);
+uint64_t ef_pattern_attr(ef_ctx *ctx, const ef_rule *rule, const ef_pattern_node *node, ef_op op,
+                         const uint64_t *attrs);
 /* Splits an attribute into the slots of its operator. */
 unsigned ef_attr_slots(ef_op op, uint64_t attr, uint64_t slot[2]);
 /* Evaluates one condition over prepared arguments, binding its result into `attrs`. */

@@ -4,7 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-const char *const ef_stop_names[] = {"saturated", "node limit", "iteration limit", "time limit", "memory limit", "error"};
+const char *const ef_stop_names[] = {"saturated",  "node limit",   "iteration limit",
+                                     "time limit", "memory limit", "error"};
 
 typedef struct {
     uint32_t since;        /* tick of the last run, 0 before the first */
@@ -58,8 +59,6 @@ static bool keep_match(void *user, const ef_match *match)
 {
     ef_runner *r = user;
     ef_vec_push(&r->matches, *match);
-    if ((r->matches.count & 1023u) == 0 && r->deadline > 0 && ef_seconds() > r->deadline)
-        return false;
     return r->match_limit == 0 || r->matches.count <= r->match_limit;
 }
 
@@ -90,9 +89,11 @@ static bool run_rule(ef_runner *r, unsigned index, const ef_limits *limits)
     double start = ef_seconds();
     r->matches.count = 0;
     r->match_limit = limits->match_limit ? limits->match_limit << (state->bans < 16 ? state->bans : 16) : 0;
-    ef_pattern_search(&r->scope, rule, state->since && !rule->deep ? state->since + 1 : 0, keep_match, r);
+    uint32_t since = state->since && !rule->deep ? state->since + 1 : 0;
+    bool fine = ef_pattern_search(&r->scope, rule, since, r->deadline, keep_match, r);
     double searched = ef_seconds();
     r->stats.search_seconds += searched - start;
+    stats->seconds += searched - start;
     r->stats.matches += r->matches.count;
     stats->matches += r->matches.count;
     if (r->match_limit && r->matches.count > r->match_limit) {
@@ -100,8 +101,6 @@ static bool run_rule(ef_runner *r, unsigned index, const ef_limits *limits)
         state->bans++;
         return !stopped(r, limits);
     }
-    state->since = g->tick;
-    bool fine = true;
     for (uint32_t i = 0; i < r->matches.count && fine; i++) {
         int result = ef_rule_apply(&r->scope, rule, index, &r->matches.at[i]);
         stats->merges += result > 0;
@@ -109,13 +108,15 @@ static bool run_rule(ef_runner *r, unsigned index, const ef_limits *limits)
         if ((i & 255u) == 255u || g->error.failed)
             fine = !stopped(r, limits);
     }
+    if (fine) /* else a later run looks at all of it again */
+        state->since = g->tick;
     double applied = ef_seconds();
     ef_egraph_rebuild(g);
     double rebuilt = ef_seconds();
     r->stats.apply_seconds += applied - searched;
     r->stats.rebuild_seconds += rebuilt - applied;
-    stats->seconds += rebuilt - start;
-    return fine && !stopped(r, limits);
+    stats->seconds += rebuilt - searched;
+    return !stopped(r, limits) && fine;
 }
 
 const ef_run_stats *ef_runner_run(ef_runner *r, const ef_limits *limits)

@@ -14,7 +14,14 @@ typedef struct {
     size_t memory_limit;                               /* bytes, 0: none */
 } ef_limits;
 
-typedef enum { EF_STOP_SATURATED, EF_STOP_NODES, EF_STOP_ITERATIONS, EF_STOP_TIME, EF_STOP_MEMORY, EF_STOP_ERROR } ef_stop;
+typedef enum {
+    EF_STOP_SATURATED,
+    EF_STOP_NODES,
+    EF_STOP_ITERATIONS,
+    EF_STOP_TIME,
+    EF_STOP_MEMORY,
+    EF_STOP_ERROR
+} ef_stop;
 extern const char *const ef_stop_names[];
 
 typedef struct {
@@ -33,7 +40,8 @@ typedef struct {
 typedef struct ef_runner ef_runner;
 
 /* `between` runs after each iteration (the search's policy); NULL for none. Rules must outlive the runner. */
-ef_runner *ef_runner_new(const ef_scope *scope, const ef_rule *rules, unsigned count, void (*between)(const ef_scope *));
+ef_runner *ef_runner_new(const ef_scope *scope, const ef_rule *rules, unsigned count,
+                         void (*between)(const ef_scope *));
 void ef_runner_free(ef_runner *runner);
 /* Runs until nothing changes or a limit is met; may be called again after more nodes were added. */
 const ef_run_stats *ef_runner_run(ef_runner *runner, const ef_limits *limits);

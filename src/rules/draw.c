@@ -192,7 +192,7 @@ static void place_some(ef_draw *d, ef_type_info *type)
 
 static ef_dtype any_dtype(ef_draw *d)
 {
-    static const ef_dtype dtypes[] = {EF_F32, EF_F32, EF_F32, EF_F32, EF_F32, EF_F32, EF_F32, EF_F32,
+    static const ef_dtype dtypes[] = {EF_F32, EF_F32, EF_F32,  EF_F32, EF_F32, EF_F32, EF_F32,  EF_F32,
                                       EF_F16, EF_F16, EF_BF16, EF_F64, EF_I32, EF_I64, EF_BOOL, EF_BOOL};
     return dtypes[ef_draw_below(d, sizeof dtypes / sizeof *dtypes)];
 }

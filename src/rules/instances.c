@@ -14,7 +14,7 @@ typedef struct {
     ef_draw *d;
     ef_ctx *ctx;
     const ef_pattern *pattern;
-    ef_axes seen;            /* the axes of views and combinations so far: others rather meet them */
+    ef_axes seen;                   /* the axes of views and combinations so far: others rather meet them */
     ef_type sibling[EF_MAX_FIELDS]; /* the fields wished of the enclosing tuple */
     unsigned siblings;
     uint32_t literals, positives; /* variables that conditions want to be literals */
@@ -226,8 +226,8 @@ static ef_dim draw_contracted(walk *w, const ef_pattern_node *p, const ef_type_i
 }
 
 /* The state of a factor at one axis; `own` is the result's dimension that only this factor has. */
-static ef_place place_factor(walk *w, const ef_type_info *x, const ef_place *p, ef_dim contracted, unsigned own, bool left,
-                             uint32_t random)
+static ef_place place_factor(walk *w, const ef_type_info *x, const ef_place *p, ef_dim contracted, unsigned own,
+                             bool left, uint32_t random)
 {
     const ef_var *atoms;
     ef_place out = {p->axis, EF_REPLICATE, 0};
@@ -758,7 +758,8 @@ static ef_type draw_result(walk *w, unsigned at, ef_type like)
 {
     const ef_pattern_node *p = &w->pattern->node[at];
     ef_type field[EF_MAX_FIELDS];
-    bool passes = p->kind == EF_PAT_OP && (p->op == EF_VIEW || p->op == EF_COMBINE || p->op == EF_REDUCE_P || p->op == EF_COLLECT);
+    bool passes = p->kind == EF_PAT_OP &&
+                  (p->op == EF_VIEW || p->op == EF_COMBINE || p->op == EF_REDUCE_P || p->op == EF_COLLECT);
     if (passes)
         return draw_result(w, p->child[0], like);
     bool tuple = p->kind == EF_PAT_OP && p->op == EF_TUPLE, any = p->kind == EF_PAT_VAR && !w->d->scalar;

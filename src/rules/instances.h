@@ -23,7 +23,7 @@ typedef enum {
     EF_INSTANCE_TYPE,      /* same_type: the rule does not apply here */
     EF_INSTANCE_SAME,      /* both sides are one expression: nothing to test */
     EF_INSTANCE_APPLIES,
-    EF_INSTANCE_ILL_TYPED  /* a rule without same_type has an ill-typed or differently typed right side */
+    EF_INSTANCE_ILL_TYPED /* a rule without same_type has an ill-typed or differently typed right side */
 } ef_instance_kind;
 
 /* Draws an instance from the seed. Whatever comes back, it is freed by ef_instance_free. With EF_INSTANCE_ILL_TYPED

@@ -180,8 +180,8 @@ static verdict evaluate(ef_instance *x, distribution kind, finding *found)
     data_source source = {x, kind, ef_rng_next(&x->draw.rng)};
     *found = (finding){.kind = kind};
     draw_tiling(x, kind, &found->tiles);
-    ef_evaluation *e = ef_evaluate(dag, roots.at, roots.count, &found->tiles.tiling, fill, &source, EVALUATION_LIMIT,
-                                   &found->diag);
+    ef_evaluation *e =
+        ef_evaluate(dag, roots.at, roots.count, &found->tiles.tiling, fill, &source, EVALUATION_LIMIT, &found->diag);
     verdict result = HOLDS;
     if (!e) {
         result = strstr(found->diag.text, "exceed the limit") ? USELESS : FAILS;
@@ -348,11 +348,12 @@ static bool check_rule(const ef_rule *rule, unsigned instances, uint64_t seed, p
     if (p->failing)
         ef_strbuf_printf(&p->failure, "  the smallest of %u failing instances, of %u\n", p->failing, p->applied);
     else if (p->applied < instances)
-        ef_strbuf_printf(&p->failure,
-                         "%s: only %u of %u instances could be built in %u tries (ill-typed left side %u, condition %u, "
-                         "type of right side %u, both sides the same %u): the rule may never apply\n",
-                         rule->name, p->applied, instances, p->tries, p->kinds[EF_INSTANCE_NONE],
-                         p->kinds[EF_INSTANCE_CONDITION], p->kinds[EF_INSTANCE_TYPE], p->kinds[EF_INSTANCE_SAME]);
+        ef_strbuf_printf(
+            &p->failure,
+            "%s: only %u of %u instances could be built in %u tries (ill-typed left side %u, condition %u, "
+            "type of right side %u, both sides the same %u): the rule may never apply\n",
+            rule->name, p->applied, instances, p->tries, p->kinds[EF_INSTANCE_NONE], p->kinds[EF_INSTANCE_CONDITION],
+            p->kinds[EF_INSTANCE_TYPE], p->kinds[EF_INSTANCE_SAME]);
     return p->failure.length == 0;
 }
 

@@ -102,7 +102,10 @@ def test_other_kinds_of_file(equiforge, tmp_path, name):
         ("search", GOOD, "--target"),
         ("search", GOOD, "--target", "abacus"),
         ("search", GOOD, "--compaction", "sometimes"),
-        *(("search", GOOD, "--time-limit", value) for value in ("", "0", "-1", "1x", "nan", "inf", "0x10", " 1", "1e999")),
+        *(
+            ("search", GOOD, "--time-limit", value)
+            for value in ("", "0", "-1", "1x", "nan", "inf", "0x10", " 1", "1e999")
+        ),
         *(("search", GOOD, "--node-limit", value) for value in ("", "0", "-1", "+1", "1.5", "1e3", " 1", "4294967296")),
         ("explain",),
         ("explain", "--from", GOOD),

@@ -1,7 +1,6 @@
 """`inspect` says what a program consists of."""
 
 import pytest
-
 from conftest import ROOT
 
 PROGRAMS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/programs").rglob("*.ef"))
