@@ -108,7 +108,6 @@ typedef struct ef_rule {
     bool same_type; /* applies only where both sides have one type: part of the rule's meaning, checked before adding */
     uint8_t depth;  /* of the left side */
     bool deep;      /* its applicability depends on nodes far below the left side: matched anew in every iteration */
-    const char *given; /* instance hints for rules --check, in the rule language; NULL */
 } ef_rule;
 
 /* Calls `yield` for every match below the nodes of the root operator whose class was touched at or after `since`

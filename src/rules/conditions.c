@@ -54,6 +54,17 @@ CONDITION(varies_along)
     return tensor(scope, &a[0]) && a[1].attr != EF_FIRST && dim_at(info_of(scope, &a[0]), a[1].attr) != EF_UNIT;
 }
 
+/* whole(?x, i): dimension i is not cut, so it is never an empty tile */
+CONDITION(whole)
+{
+    UNUSED;
+    const ef_type_info *t = info_of(scope, &a[0]);
+    for (unsigned i = 0; i < t->places; i++)
+        if (t->place[i].kind == EF_PARTITION && t->place[i].dim == a[1].attr)
+            return false;
+    return true;
+}
+
 CONDITION(positive)
 {
     UNUSED;
@@ -634,6 +645,7 @@ static const struct {
 } conditions[] = {
     {"const_along", const_along},
     {"varies_along", varies_along},
+    {"whole", whole},
     {"positive", positive},
     {"same_rank", same_rank},
     {"same_dims", same_dims},

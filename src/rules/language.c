@@ -220,7 +220,8 @@ static bool variable(parser *p, ef_pattern *pattern, bool right, uint8_t at)
     const char *name;
     bool fresh;
     unsigned length = word(p, &name);
-    bool typed = token(p, ":");
+    bool typed = *p->at == ':'; /* no look-ahead past the line's end */
+    p->at += typed;
     bool op = typed || known(&p->ops, name, length) >= 0;
     int index = op ? name_index(&p->ops, EF_PATTERN_OPS, name, length, &fresh)
                    : name_index(&p->vars, EF_PATTERN_VARS, name, length, &fresh);
@@ -390,11 +391,6 @@ static bool rule_body(parser *p, const char *left, const char *right, const char
         } else if (token(p, "policy")) {
             if (!condition_list(p, true))
                 return false;
-        } else if (token(p, "given")) {
-            const char *start = p->at, *stop = strchr(start, '\n');
-            size_t length = stop ? (size_t)(stop - start) : strlen(start);
-            rule->given = ef_arena_strndup(p->set->arena, start, length);
-            p->at = start + length;
         } else {
             break;
         }
@@ -411,6 +407,10 @@ static bool rule_body(parser *p, const char *left, const char *right, const char
     } else if (!term(p, &rule->right, true, &root)) {
         return false;
     }
+    while (*p->at == ' ')
+        p->at++;
+    if (*p->at && *p->at != '\n' && strncmp(p->at, "<=>", 3) != 0)
+        return fail(p, "the right side ends its line");
     finish(p, rule);
     return true;
 }

@@ -7,7 +7,6 @@
  *       matmul(matmul(?a, ?b), ?c) <=> matmul(?a, matmul(?b, ?c))
  *       where CONDITION, ?p = BINDING(…)      what makes the rule true
  *       policy CONDITION                      where the search applies it
- *       given ?a: [*, m, k], ?b: [*, k, n]    shapes for `rules --check`; * stands for any batch dimensions
  *
  * Terms: ?x is any expression; ?f:unary, ?f:binary, ?f:ternary any pointwise operator of that arity; op[attributes](…)
  * as in the .ef text, with attribute variables (?i, ?p, ?V) in place of attributes. `view[?V](x)` stands for a whole

@@ -459,7 +459,7 @@ static bool reaches_free(synthesis *y, ef_id class, unsigned depth)
 
 /* A term of x alone. For the producer's operand it is opened as far as pointwise operators and reductions go; for f only
  * where that leads to inputs that the producer's operand reads as well. */
-static ef_expr independent_image(synthesis *y, ef_id class, bool producer, unsigned depth)
+static ef_expr independent_image(synthesis *y, ef_id class, bool producer, bool reduced, unsigned depth)
 {
     ef_egraph *g = y->g;
     double value;
@@ -472,12 +472,12 @@ static ef_expr independent_image(synthesis *y, ef_id class, bool producer, unsig
     for (ef_id n = ef_class_first(g, class); n != EF_NONE && open; n = ef_class_next(g, n)) {
         ef_op op = (ef_op)g->op.at[n];
         ef_expr child[3];
-        bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) || (producer && op == EF_REDUCE);
+        bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) || (producer && op == EF_REDUCE && !reduced);
         bool leads = producer;
         for (unsigned i = 0; ok && !leads && i < g->arity.at[n]; i++)
             leads = reaches_free(y, ef_node_children(g, n)[i], depth);
         for (unsigned i = 0; ok && leads && i < g->arity.at[n]; i++)
-            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, depth + 1)) != EF_NONE;
+            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, reduced || op == EF_REDUCE, depth + 1)) != EF_NONE;
         if (ok && leads)
             return element(y, op, child, g->arity.at[n]);
     }
@@ -497,7 +497,7 @@ static ef_expr image(synthesis *y, ef_id class, way w, const ef_expr *s)
     if (literal_of(y, class, &value))
         return ef_dag_const(y->dag, value);
     if (w == INDEPENDENT)
-        return independent_image(y, class, false, 0);
+        return independent_image(y, class, false, false, 0);
     ef_id n = d.node[w];
     ef_expr child[3];
     for (unsigned i = 0; i < g->arity.at[n]; i++)
@@ -622,7 +622,7 @@ static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_id consu
     producer_inputs(y, s, t);
     y->free_count = 0;
     y->expand = true;
-    ef_expr operand = independent_image(y, y->local[0], true, 0); /* later leaves of a producer follow its first */
+    ef_expr operand = independent_image(y, y->local[0], true, false, 0); /* later leaves of a producer follow its first */
     ef_expr f = operand == EF_NONE ? EF_NONE : image(y, consumer, used, s);
     y->free_count = 0;
     y->expand = false;

@@ -105,6 +105,34 @@ static bool view_is_legal(ef_egraph *g, ef_id n)
     return true;
 }
 
+/* A factor that is the same at all coordinates of a sum's axis moves out of the sum by a rule; inside it only repeats
+ * work. So products with such a factor are no way to compute what is summed over a loop. */
+static bool factor_repeats(ef_egraph *g, ef_id n)
+{
+    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, n));
+    if (g->op.at[n] != EF_MUL && g->op.at[n] != EF_DIV)
+        return false;
+    for (unsigned i = 0; i < t->places; i++) {
+        if (t->place[i].kind != EF_PARTIAL || ef_axis_level(t->place[i].axis) != 1)
+            continue;
+        for (unsigned c = 0; c < 2; c++) {
+            const ef_type_info *in = ef_type_at(g->ctx, ef_egraph_type(g, ef_node_children(g, n)[c]));
+            const ef_place *place = ef_type_place(in, t->place[i].axis);
+            if (!place || place->kind == EF_REPLICATE)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A replicated view of what the kernel computed at a coarser grid: every block computes it anyway. */
+static bool regrids(ef_egraph *g, ef_id n)
+{
+    const ef_axis *axes;
+    return g->op.at[n] == EF_VIEW && !tensor_level(g, ef_node_children(g, n)[0]) &&
+           ef_axes_at(g->ctx, (ef_axes)g->attr.at[n], &axes) && ef_axis_level(axes[0]) == 0;
+}
+
 /* Whether e-node n may fill a slot of this class and role. */
 static bool fills(extractor *x, ef_id class, bool root, bool no_grid, ef_id n)
 {
@@ -112,6 +140,8 @@ static bool fills(extractor *x, ef_id class, bool root, bool no_grid, ef_id n)
     ef_op op = (ef_op)g->op.at[n];
     if (op == EF_CONST)
         return true;
+    if (factor_repeats(g, n))
+        return false;
     if (root)
         return computes(g, n) || op == EF_COLLECT;
     if (!tensor_level(g, class))
@@ -201,6 +231,19 @@ static void add_options(extractor *x, slot_id id)
     x->slots.at[id] = s;
 }
 
+/* Computing at the block's own grid and at a coarser one are one program: the first stays, where there is one. */
+static void drop_regrids(extractor *x, slot *s)
+{
+    uint32_t kept = 0;
+    bool computed = false;
+    for (uint32_t k = s->first; k < s->first + s->count; k++)
+        computed = computed || x->g->op.at[x->option_list.at[k].node] != EF_VIEW;
+    for (uint32_t k = s->first; k < s->first + s->count; k++)
+        if (!computed || !regrids(x->g, x->option_list.at[k].node))
+            x->option_list.at[s->first + kept++] = x->option_list.at[k];
+    s->count = kept;
+}
+
 /* Options whose slots cannot be filled go; the least cost of every slot comes by fixpoint (shared parts count once for
  * each use: a guide for the queue, not a bound that anything is cut by). */
 static void compute_least(extractor *x)
@@ -235,6 +278,7 @@ static void compute_least(extractor *x)
                 x->option_list.at[s->first + kept++] = o;
         }
         s->count = kept;
+        drop_regrids(x, s);
     }
 }
 
@@ -343,6 +387,25 @@ static void summands(extractor *x, slot_id id, unsigned inverse, flat *f)
     }
 }
 
+/* The axes of a set that cut something of a type: replication says nothing about what is computed. */
+static ef_axes cutting(extractor *x, ef_axes axes, ef_type type)
+{
+    const ef_type_info *t = ef_type_at(x->ctx, type);
+    const ef_axis *axis;
+    ef_axis kept[2 * EF_MAX_PLACES];
+    unsigned count = 0;
+    ef_place place;
+    ef_axes all = 0;
+    for (unsigned i = 0; i < t->fields; i++)
+        all = ef_axes_union(x->ctx, all, cutting(x, axes, t->field[i]));
+    if (t->is_tuple)
+        return all;
+    for (unsigned i = 0, n = ef_axes_at(x->ctx, axes, &axis); i < n; i++)
+        if (ef_type_cut(x->ctx, t, axis[i], &place) && place.kind == EF_PARTITION)
+            kept[count++] = axis[i];
+    return ef_axes_intern(x->ctx, kept, count);
+}
+
 /* A view of moved elements is the moved view: axes collect on the way down to the tensor, moves above them. */
 static void canon_view(extractor *x, slot_id id, ef_axes axes, uint64_t out[2])
 {
@@ -355,7 +418,10 @@ static void canon_view(extractor *x, slot_id id, ef_axes axes, uint64_t out[2])
         out[0] = mix(mix(out[0], op), x->g->attr.at[o->node]);
         out[1] = mix(mix(out[1], op + 77u), x->g->attr.at[o->node]);
     } else {
+        axes = cutting(x, axes, ef_egraph_type(x->g, x->slots.at[id].class));
         canon_of(x, id, out);
+        if (axes == 0)
+            return;
         out[0] = mix(out[0], axes + 1001u);
         out[1] = mix(out[1], axes + 2003u);
     }
@@ -605,6 +671,69 @@ static bool is_new(extractor *x, const partial *q)
     return fresh;
 }
 
+/* Whether the tuple of a fused reduction is picked as a whole: stored as partial results, or inside another tuple. */
+static bool tuple_is_used(extractor *x, ef_id class)
+{
+    ef_egraph *g = x->g;
+    for (uint32_t e = g->first_parent.at[ef_find(g, class)]; e != EF_NONE; e = g->parent.at[e].next) {
+        ef_id n = g->parent.at[e].node;
+        if (g->dead.at[n] || g->op.at[n] == EF_GET)
+            continue;
+        for (uint32_t role = 0; role < 2; role++) {
+            uint32_t key[] = {ef_find(g, n), role};
+            slot_id s = ef_intern_find(x->slot_ids, key, sizeof key);
+            if (s != UINT32_MAX && x->pick[s] && x->option_list.at[x->pick[s] - 1].node == n)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a field of a fused reduction is taken, or still can be. */
+static bool field_in_use(extractor *x, const partial *p, ef_id tuple, uint64_t field)
+{
+    ef_egraph *g = x->g;
+    ef_id get = ef_egraph_lookup(g, EF_GET, field, &tuple, 1);
+    const uint32_t *hole = p->data + 2 * (size_t)p->picks;
+    if (get == EF_NONE)
+        return true; /* the tuple itself is what is used */
+    for (uint32_t role = 0; role < 2; role++) {
+        uint32_t key[] = {ef_find(g, get), role};
+        slot_id s = ef_intern_find(x->slot_ids, key, sizeof key);
+        if (s == UINT32_MAX)
+            continue;
+        if (x->pick[s]) {
+            ef_id n = x->option_list.at[x->pick[s] - 1].node;
+            if (g->op.at[n] == EF_GET && ef_find(g, ef_node_children(g, n)[0]) == ef_find(g, tuple))
+                return true;
+            continue;
+        }
+        for (uint32_t k = 0; k < p->holes; k++)
+            if (x->reach[(size_t)hole[k] * x->words + s / 64] >> (s % 64) & 1)
+                return true;
+    }
+    return false;
+}
+
+/* Fused reductions of which a part goes unused are left out: the reduction without that part is a candidate as well.
+ * The producer of a repaired reduction is used by its consumer. */
+static bool wastes_fusion(extractor *x, const partial *p)
+{
+    ef_egraph *g = x->g;
+    for (uint32_t i = 0; i < p->picks; i++) {
+        ef_id n = x->option_list.at[p->data[2 * i + 1]].node;
+        if ((g->op.at[n] != EF_REDUCE_P && g->op.at[n] != EF_REDUCE) || x->slots.at[p->data[2 * i]].root)
+            continue;
+        const ef_reducer_info *r = ef_reducer_at(x->ctx, ef_attr_reducer(g->attr.at[n]));
+        ef_id class = x->slots.at[p->data[2 * i]].class;
+        if (r->leaves == 1 || tuple_is_used(x, class))
+            continue;
+        if (!field_in_use(x, p, class, 1) || (r->kind == EF_RED_PRODUCT && !field_in_use(x, p, class, 0)))
+            return true;
+    }
+    return false;
+}
+
 static void expand(extractor *x, partial *p)
 {
     slot_id hole = p->data[2 * (size_t)p->picks];
@@ -612,14 +741,16 @@ static void expand(extractor *x, partial *p)
     x->result->expanded++;
     for (uint32_t k = s->first; k < s->first + s->count; k++) {
         load_picks(x, p);
-        bool cyclic = closes_cycle(x, hole, &x->option_list.at[k]);
+        bool good = !closes_cycle(x, hole, &x->option_list.at[k]);
         partial q = {0};
-        if (!cyclic)
+        if (good) {
             q = extend(x, p, k);
+            x->pick[hole] = k + 1;
+            good = !wastes_fusion(x, &q);
+            x->pick[hole] = 0;
+        }
         clear_picks(x, p);
-        if (cyclic)
-            continue;
-        if (is_new(x, &q))
+        if (good && is_new(x, &q))
             heap_push(x, q);
         else
             free(q.data);

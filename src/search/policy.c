@@ -239,7 +239,7 @@ typedef struct {
 } reduction;
 
 /* The sets of singles that one expression of a class uses together; one set per way of computing the class. */
-#define FAMILY_SETS 6
+#define FAMILY_SETS 24
 typedef struct {
     uint8_t state, count; /* state: 0 unknown, 1 in progress, 2 known */
     set sets[FAMILY_SETS];
@@ -314,7 +314,7 @@ static void compute_below(pairing *p)
         grew = false;
         for (ef_id n = 0; n < g->op.count; n++) {
             ef_op op = (ef_op)g->op.at[n];
-            if (g->dead.at[n] || !(ef_op_pointwise(op) || op == EF_TUPLE))
+            if (g->dead.at[n] || !(ef_op_pointwise(op) || op == EF_TUPLE || op == EF_TILE_MATMUL))
                 continue;
             for (unsigned c = 0; c < g->arity.at[n]; c++)
                 grew = set_join(&p->below.at[ef_find(g, n)], &p->below.at[ef_find(g, ef_node_children(g, n)[c])]) || grew;
@@ -507,7 +507,7 @@ static const family *family_of(pairing *p, ef_id class)
             computed = true;
         }
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
-        if (ef_op_pointwise((ef_op)g->op.at[n]) || g->op.at[n] == EF_TUPLE) {
+        if (ef_op_pointwise((ef_op)g->op.at[n]) || g->op.at[n] == EF_TUPLE || g->op.at[n] == EF_TILE_MATMUL) {
             family_of_node(p, n, &f);
             computed = true;
         }

@@ -1,6 +1,6 @@
 /* Derivations (paper, Figure 5 and section 7): after the saturation of a program its e-graph contains implementations
- * that people wrote by hand (tests/derivations/PROGRAM_FORM.ef), with proofs that the checker accepts. That they compute
- * the same is also shown without the search, by evaluation; and what computes something else is not found. */
+ * that people wrote by hand (tests/derivations/PROGRAM_FORM.ef), with proofs that the checker accepts. That they
+ * compute the same is also shown without the search, by evaluation; and what computes something else is not found. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -233,8 +233,8 @@ static bool all_finite(const ef_evaluation *e)
 static double difference(const session *s, const tile_choice *tiles, const source *from)
 {
     ef_diag diag = {0};
-    ef_evaluation *want = ef_evaluate(s->program->dag, &s->program->output[0].expr, 1, &tiles->tiling, fill,
-                                      (void *)from, 0, &diag);
+    ef_evaluation *want =
+        ef_evaluate(s->program->dag, &s->program->output[0].expr, 1, &tiles->tiling, fill, (void *)from, 0, &diag);
     assert_fine(want != NULL, s, &diag);
     ef_evaluation *got =
         ef_evaluate(s->form->dag, &s->form->output[0].expr, 1, &tiles->tiling, fill, (void *)from, 0, &diag);
@@ -279,9 +279,8 @@ static void explain_and_check(const session *s)
 {
     ef_diag diag = {0};
     const ef_ruleset *rules = s->search->rules;
-    ef_proof *proof =
-        ef_explain_exprs(s->search->graph, rules->rules.at, rules->rules.count, s->program->dag,
-                         s->program->output[0].expr, s->form->dag, s->form->output[0].expr, &diag);
+    ef_proof *proof = ef_explain_exprs(s->search->graph, rules->rules.at, rules->rules.count, s->program->dag,
+                                       s->program->output[0].expr, s->form->dag, s->form->output[0].expr, &diag);
     assert_fine(proof != NULL, s, &diag);
     assert_fine(ef_proof_check(proof, rules, &diag), s, &diag);
     print_message("%s: %u e-nodes, %u steps\n", s->name, s->search->graph->live, proof->steps);
