@@ -249,16 +249,24 @@ CONDITION(constant)
     return a[0].constant || !scope->policy || policy_of(scope)->parameter(scope, a[0].id);
 }
 
-/* before_grid(root): at tensor level, or in the scope of one dimension's own split and loop */
+/* before_grid(root): at tensor level, or where only the root's own contraction is split or looped over */
 CONDITION(before_grid)
 {
     UNUSED;
-    const ef_axis *axis;
-    if (!scope->policy)
-        return true;
-    unsigned count = ef_axes_at(scope->ctx, ef_type_axes(scope->ctx, a[0].type), &axis);
-    return count == 0 || (count == 1 && ef_axis_level(axis[0]) <= 1) ||
-           (count == 2 && ef_axis_var(axis[0]) == ef_axis_var(axis[1]));
+    const ef_type_info *t = info_of(scope, &a[0]);
+    for (unsigned i = 0; scope->policy && i < t->places; i++)
+        if (t->place[i].kind != EF_PARTIAL)
+            return false;
+    return true;
+}
+
+/* fuse_here(root, ?p): at tensor level, or for a loop inside its own split; propagation carries the result to grids */
+CONDITION(fuse_here)
+{
+    UNUSED;
+    ef_axis axis = (ef_axis)a[1].attr, split = ef_axis_of(ef_axis_var(axis), 0);
+    ef_axes axes = ef_type_axes(scope->ctx, a[0].type);
+    return !scope->policy || axes == 0 || (ef_axis_level(axis) == 1 && axes == ef_axes_intern(scope->ctx, &split, 1));
 }
 
 /* replicates(?x, ?p): a view of x by p only replicates */
@@ -665,6 +673,7 @@ static const struct {
     {"variable", variable},
     {"vector_dims", vector_dims},
     {"before_grid", before_grid},
+    {"fuse_here", fuse_here},
     {"replicates", replicates},
     {"extent", extent},
     {"row_dims", row_dims},

@@ -67,6 +67,8 @@ static bool reduces_same(synthesis *y, ef_id n)
     const ef_var *atoms;
     if (g->op.at[n] == EF_REDUCE_P)
         return ef_axis_var(ef_attr_reduce_at(g->attr.at[n])) == ef_axis_var(y->axis);
+    if (g->op.at[n] == EF_COLLECT) /* the stored parts of such a reduction */
+        return ef_axis_var((ef_axis)g->attr.at[n]) == ef_axis_var(y->axis);
     if (g->op.at[n] == EF_REDUCE)
         index = ef_attr_reduce_at(g->attr.at[n]);
     else if (g->op.at[n] != EF_MATMUL && g->op.at[n] != EF_TILE_MATMUL)

@@ -1,0 +1,149 @@
+/* Kernel graphs: what code generators print (paper, section 6.1; design, section 7).
+ *
+ * A program whose values are tiled expressions is cut into kernels at combination and collection. Each kernel runs its
+ * body once for every coordinate of its GRID; parallel reductions inside it are LOOPS with carried state. Both are
+ * iterators: an iterator walks along one parallel axis, and the coordinate that it is at says which part of a cut
+ * dimension a value holds.
+ *
+ * The body is a graph of typed nodes, much like an expression, with three differences. Parallel state is gone: each
+ * dimension says by which iterator it is cut, if any. Reducers are gone: a loop has a state, and the new state is an
+ * ordinary node over the old one. And what is stored is a buffer. A node belongs to the innermost loop that it depends
+ * on, so values that do not change in a loop stand before it; equal nodes are one node.
+ *
+ * Extents of tiles are not here: they are the schedule (schedule.h). */
+#ifndef EF_KERNEL_KERNEL_H
+#define EF_KERNEL_KERNEL_H
+
+#include "ir/expr.h"
+#include "support/hash.h"
+#include "support/vec.h"
+
+typedef uint32_t ef_kid; /* a node of a kernel; operands have smaller ids */
+
+#define EF_K_MAX_LOOPS 64u
+#define EF_K_MAX_LEADS 2u
+
+/* Operators of nodes: those of the IR (ef_op) that compute or move data, and these. */
+enum {
+    EF_K_BUFFER = EF_OP_COUNT, /* a stored tensor, whole; attr: buffer */
+    EF_K_PICK,                 /* the operand without its leading dimension, at an iterator's position; attr: iterator */
+    EF_K_STATE,                /* the state of a loop when an iteration begins; attr: loop << 8 | leaf */
+    EF_K_LOOP,                 /* a loop as a whole: where it stands among the nodes; attr: loop */
+    EF_K_RESULT,               /* the state after the loop; operand: the loop; attr: as for a state */
+    EF_K_OP_COUNT
+};
+#define ef_k_loop_of(attr) ((uint32_t)((attr) >> 8))
+#define ef_k_leaf_of(attr) ((uint32_t)((attr) & 255u))
+
+/* A dimension, and the iterator that cuts it along its first variable (EF_NONE: whole). */
+typedef struct {
+    ef_dim dim;
+    uint32_t cut;
+} ef_kdim;
+
+typedef struct {
+    uint32_t op; /* ef_op or EF_K_… */
+    uint8_t dtype, rank, count, unused;
+    uint64_t attr;
+    ef_kid child[EF_MAX_FIELDS];
+    ef_kdim dim[EF_MAX_RANK]; /* dim[0] is the LAST dimension, as in types */
+    uint64_t loops;           /* the loops that it depends on, one bit each */
+} ef_knode;
+
+typedef enum { EF_ITER_GRID, EF_ITER_LOOP, EF_ITER_PICK } ef_iter_kind;
+
+typedef struct {
+    ef_iter_kind kind;
+    ef_axis axis;   /* GRID, LOOP: the axis whose coordinates it takes */
+    ef_dim count;   /* PICK: the dimension, made by a collection, whose positions it takes */
+    uint32_t outer; /* the iterator whose block it divides; EF_NONE: the whole dimension */
+    uint32_t param; /* the schedule parameter that is its tile extent; EF_NONE for PICK */
+    uint32_t loop;  /* LOOP, PICK */
+} ef_iter;
+
+typedef struct {
+    uint32_t iter;
+    ef_reducer reducer;
+    unsigned leaves;
+    ef_reducer base[EF_MAX_LEAVES]; /* each leaf starts as the identity of its base reducer */
+    ef_kid state[EF_MAX_LEAVES], next[EF_MAX_LEAVES];
+    ef_kid node;  /* its EF_K_LOOP */
+    ef_kid empty; /* a bool node: an iteration in which it holds everywhere changes nothing; EF_NONE: not known */
+} ef_kloop;
+
+/* A leaf of the root, and where it goes. */
+typedef struct {
+    ef_kid value;
+    uint32_t buffer;
+    uint32_t leads, lead[EF_K_MAX_LEADS]; /* grid iterators that became leading dimensions, outermost first */
+    uint64_t once;                        /* iterators over which the value is replicated: only coordinate 0 stores */
+} ef_kstore;
+
+typedef struct {
+    const char *name;
+    ef_expr root;  /* the expression it stores */
+    uint32_t grid; /* the first iterators are the grid */
+    EF_VEC(ef_iter) iters;
+    EF_VEC(ef_kloop) loops;
+    EF_VEC(ef_kstore) stores;
+    ef_intern *nodes; /* ef_knode; ids are ef_kid */
+    EF_VEC(const char *) names; /* by node: what the program calls it, or NULL */
+} ef_kernel;
+
+typedef enum { EF_BUFFER_INPUT, EF_BUFFER_TEMP, EF_BUFFER_OUTPUT } ef_buffer_kind;
+
+typedef struct {
+    ef_buffer_kind kind;
+    uint8_t dtype, rank;
+    ef_dim dim[EF_MAX_RANK]; /* dim[0] is the last */
+    const char *name;
+    uint32_t index;       /* INPUT: position in the graph's inputs; OUTPUT: position in its outputs */
+    uint32_t born, dies;  /* TEMP: first kernel that writes, last kernel that reads */
+} ef_kbuffer;
+
+/* A free extent: of the tiles along one axis, in one kernel, or in all where that shapes a buffer (kernel EF_NONE). */
+typedef struct {
+    ef_axis axis;
+    uint32_t kernel;
+} ef_kparam;
+
+typedef struct {
+    ef_ctx *ctx;
+    ef_arena *arena;
+    const char *name;
+    uint32_t inputs;
+    const uint32_t *input;       /* input ids, in the program's order */
+    EF_VEC(uint32_t) outputs;    /* buffers: the leaves of the outputs, in order */
+    EF_VEC(ef_type) output_type; /* the type of each; its buffer may have the shape before a reshape */
+    EF_VEC(ef_kbuffer) buffers;  /* the inputs come first */
+    EF_VEC(ef_kernel *) kernels; /* in an order in which they can run */
+    EF_VEC(ef_kparam) params;
+} ef_kgraph;
+
+/* The kernel graph of a program. Tensor-level operators that are not tiled become kernels of their own, tiled along
+ * their output dimensions, so every program has one. NULL and a message when a form is not supported. The context must
+ * outlive the graph; the program need not. */
+ef_kgraph *ef_kgraph_new(const ef_program *program, ef_diag *diag);
+void ef_kgraph_free(ef_kgraph *graph);
+
+static inline const ef_knode *ef_kernel_node(const ef_kernel *kernel, ef_kid id)
+{
+    return ef_intern_at(kernel->nodes, id, NULL);
+}
+static inline uint32_t ef_kernel_nodes(const ef_kernel *kernel)
+{
+    return ef_intern_count(kernel->nodes);
+}
+/* The loop that a node belongs to, EF_NONE: none. Loops are numbered from the outside inwards. */
+uint32_t ef_knode_region(const ef_knode *node);
+/* A name of a node's operator. */
+const char *ef_knode_op_name(const ef_knode *node);
+/* The bytes of one element of a buffer. */
+unsigned ef_dtype_bytes(ef_dtype dtype);
+
+/* The execution structure as text: kernels, iterators, nodes, buffers, without names of values. Two candidates of one
+ * context with the same text are one family: any schedule of one is a schedule of the other. */
+void ef_kgraph_print(const ef_kgraph *graph, ef_strbuf *out);
+uint64_t ef_kgraph_family(const ef_kgraph *graph);
+
+#endif

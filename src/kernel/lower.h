@@ -1,0 +1,77 @@
+/* Lowering, private to src/kernel: form.c cuts the program, lower.c makes the nodes of one kernel, reduce.c its loops,
+ * wrap.c the kernels of operators that are not tiled. */
+#ifndef EF_KERNEL_LOWER_H
+#define EF_KERNEL_LOWER_H
+
+#include "kernel/kernel.h"
+
+#define EF_LEAVES (2 * EF_MAX_FIELDS) /* tensors in a tuple, at most */
+#define EF_OWNER_NONE EF_NONE         /* not computed inside another value's kernel */
+
+/* Cutting a program. */
+typedef struct {
+    const ef_program *program;
+    const ef_dag *dag;
+    ef_ctx *ctx;
+    ef_kgraph *graph;
+    ef_diag *diag;
+    uint32_t *owner;          /* by expression: the root in whose grid-less kernel it is computed, EF_OWNER_NONE */
+    uint32_t *stored;         /* by expression: its first buffer, EF_NONE while it has none */
+    const char **name;        /* by expression: the statement's name, or NULL */
+    uint32_t *input_buffer;   /* by input id */
+    ef_axes collected;        /* axes that some collection turns into a dimension */
+} ef_former;
+
+typedef struct {
+    ef_axis axis;
+    uint32_t iter;
+} ef_binding;
+
+/* Making one kernel. */
+typedef struct {
+    ef_former *former;
+    ef_ctx *ctx;
+    ef_kernel *kernel;
+    uint32_t number; /* stands for the kernel in parameters until it has its place */
+    ef_binding bound[2 * EF_MAX_PLACES];
+    unsigned bounds;
+    ef_intern *memo; /* expression with its iterators -> index into values */
+    EF_VEC(ef_kid) values;
+} ef_lowering;
+
+/* form.c */
+/* The buffers of an expression that is stored, making its kernel first; EF_NONE after a message. */
+uint32_t ef_form_stored(ef_former *f, ef_expr e);
+bool ef_form_is_compute(const ef_former *f, ef_expr e);
+unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type leaf[EF_LEAVES]);
+uint32_t ef_form_param(ef_lowering *l, ef_axis axis);
+
+/* lower.c */
+/* The nodes of an expression, one a leaf. 0 after a message. */
+unsigned ef_lower(ef_lowering *l, ef_expr e, ef_kid out[EF_LEAVES]);
+/* The same, computing the expression here although it is of tensor level. */
+unsigned ef_lower_here(ef_lowering *l, ef_expr e, ef_kid out[EF_LEAVES]);
+ef_kid ef_lower_node(ef_lowering *l, ef_knode node);
+ef_kid ef_lower_const(ef_lowering *l, double value);
+ef_kid ef_lower_buffer(ef_lowering *l, uint32_t buffer);
+/* A pointwise operator; dimensions broadcast. */
+ef_kid ef_lower_pointwise(ef_lowering *l, ef_op op, uint64_t attr, ef_dtype dtype, const ef_kid *child, unsigned count);
+/* The node seen through other cuts; itself when they are its own. */
+ef_kid ef_lower_view(ef_lowering *l, ef_kid x, const ef_kdim *dim);
+ef_kid ef_lower_matmul(ef_lowering *l, ef_dtype dtype, ef_kid a, ef_kid b);
+ef_kid ef_lower_reduce(ef_lowering *l, ef_kid x, ef_reducer reducer, unsigned index);
+void ef_lower_bind(ef_lowering *l, ef_axis axis, uint32_t iter);
+/* The iterator of an axis in scope, EF_NONE when there is none. */
+uint32_t ef_lower_iter(const ef_lowering *l, ef_axis axis);
+uint32_t ef_lower_iterator(ef_lowering *l, ef_iter iter);
+
+/* reduce.c */
+/* Opens a loop over an iterator that still has no loop; EF_NONE after a message. */
+uint32_t ef_loop_open(ef_lowering *l, ef_iter iter);
+/* Closes it over its operand (a node a leaf): the results, one a leaf. */
+bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves, ef_kid *result);
+
+/* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
+unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid out[EF_LEAVES]);
+
+#endif
