@@ -999,8 +999,10 @@ static value *combine_leaf(machine *m, uint64_t attr, ef_type type, const value 
     }
     for (uint64_t c = 0; c < out->space.total; c++)
         wanted += volume(&out->at[c]);
-    for (unsigned i = 0; i < x->space.count; i++) /* a field that is replicated where another one is cut is copied often */
-        if (!ef_type_place(out->type, x->space.axis[i]) && ef_type_place(x->type, x->space.axis[i])->kind == EF_REPLICATE)
+    for (unsigned i = 0; i < x->space.count;
+         i++) /* a field that is replicated where another one is cut is copied often */
+        if (!ef_type_place(out->type, x->space.axis[i]) &&
+            ef_type_place(x->type, x->space.axis[i])->kind == EF_REPLICATE)
             wanted *= x->space.extent[i];
     if (copied != wanted) {
         stop(m, "the tiles do not make up the tensor");

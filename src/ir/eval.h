@@ -43,6 +43,7 @@ uint32_t ef_evaluation_count(const ef_evaluation *evaluation, unsigned root);
 const ef_tensor *ef_evaluation_at(const ef_evaluation *evaluation, unsigned root, uint32_t which);
 /* The largest difference |a - b| / (floor + max |b|) over all elements of two roots; NaN equals NaN and an infinity
  * equals itself; infinity when shapes differ or one side alone is not finite. */
-double ef_evaluation_difference(const ef_evaluation *a, unsigned root_a, const ef_evaluation *b, unsigned root_b, double floor);
+double ef_evaluation_difference(const ef_evaluation *a, unsigned root_a, const ef_evaluation *b, unsigned root_b,
+                                double floor);
 
 #endif

@@ -126,7 +126,8 @@ static bool pointwise_operands_ok(ef_ctx *ctx, ef_op op, const ef_type *children
     return true;
 }
 
-static ef_type infer_pointwise(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count, ef_diag *diag)
+static ef_type infer_pointwise(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count,
+                               ef_diag *diag)
 {
     ef_type_info out = {0};
     ef_type scoped[3];
@@ -155,7 +156,8 @@ static ef_type infer_pointwise(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_ty
 
 /* ---- matmul ---- */
 
-static bool matmul_place(const ef_type_info *a, const ef_type_info *b, const ef_place *p, const ef_place *q, ef_place *out)
+static bool matmul_place(const ef_type_info *a, const ef_type_info *b, const ef_place *p, const ef_place *q,
+                         ef_place *out)
 {
     *out = (ef_place){p->axis, EF_REPLICATE, 0};
     if (p->axis != q->axis)
@@ -404,8 +406,8 @@ static ef_type infer_concat(ef_ctx *ctx, uint32_t index, const ef_type *children
         parts[i] = in.dim[index];
         in.dim[index] = out.dim[index];
         in.dtype = out.dtype;
-        if (in.rank != out.rank || memcmp(in.dim, out.dim, sizeof in.dim) != 0 ||
-            in.places != out.places || memcmp(in.place, out.place, sizeof in.place) != 0)
+        if (in.rank != out.rank || memcmp(in.dim, out.dim, sizeof in.dim) != 0 || in.places != out.places ||
+            memcmp(in.place, out.place, sizeof in.place) != 0)
             return fail_types(ctx, diag, "concat: the other dimensions must be equal", children[0], children[i]);
     }
     out.dim[index] = ef_dim_concat(ctx, parts, count);
@@ -456,7 +458,8 @@ static ef_type add_axis(ef_ctx *ctx, ef_type type, uint64_t axis, ef_diag *diag)
     if (ef_type_place(&out, (ef_axis)axis) || out.places == EF_MAX_PLACES)
         return fail_types(ctx, diag, "the axis is in scope already", type, 0);
     if (!ef_type_cut(ctx, &out, (ef_axis)axis, &place))
-        return fail_types(ctx, diag, "the axis's dimension variable must begin exactly one dimension, or be absent", type, 0);
+        return fail_types(ctx, diag, "the axis's dimension variable must begin exactly one dimension, or be absent",
+                          type, 0);
     if (!levels_agree(&out, &place))
         return fail_types(ctx, diag, "levels of one dimension in the wrong order or cut differently", type, 0);
     unsigned at = out.places++;
@@ -496,7 +499,8 @@ static ef_type collect(ef_ctx *ctx, ef_type type, uint64_t axis, ef_diag *diag)
     ef_type_info out = *ef_type_at(ctx, type);
     const ef_place *p = ef_type_place(&out, (ef_axis)axis);
     if (!p || p->kind == EF_PARTITION || out.rank == EF_MAX_RANK)
-        return fail_types(ctx, diag, "collection wants an operand that is partial or replicated over its axis", type, 0);
+        return fail_types(ctx, diag, "collection wants an operand that is partial or replicated over its axis", type,
+                          0);
     if (ef_axis_level((ef_axis)axis) == 0 && ef_type_place(&out, ef_axis_of(ef_axis_var((ef_axis)axis), 1)))
         return fail_types(ctx, diag, "collection of an outer axis while the inner one is in scope", type, 0);
     unsigned at = (unsigned)(p - out.place);
@@ -549,7 +553,8 @@ static ef_type infer_tuple(ef_ctx *ctx, const ef_type *children, unsigned count,
     return ef_type_tuple(ctx, children, count);
 }
 
-static ef_type infer_tupling(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count, ef_diag *diag)
+static ef_type infer_tupling(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count,
+                             ef_diag *diag)
 {
     if (op == EF_TUPLE)
         return infer_tuple(ctx, children, count, diag);
@@ -597,7 +602,8 @@ ef_type ef_infer(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, 
     case EF_TERNARY: return infer_pointwise(ctx, op, attr, children, count, diag);
     case EF_CONTRACTION: return infer_matmul(ctx, children, diag);
     case EF_REDUCTION:
-        return op == EF_REDUCE ? infer_reduce(ctx, attr, children[0], diag) : infer_reduce_p(ctx, attr, children[0], diag);
+        return op == EF_REDUCE ? infer_reduce(ctx, attr, children[0], diag)
+                               : infer_reduce_p(ctx, attr, children[0], diag);
     case EF_SHAPE: return infer_shape(ctx, op, attr, children, count, diag);
     case EF_TUPLING: return infer_tupling(ctx, op, attr, children, count, diag);
     case EF_PARALLEL: return infer_parallel(ctx, op, attr, children[0], diag);

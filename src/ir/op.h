@@ -29,60 +29,70 @@ typedef enum {
 } ef_attr_kind;
 
 /* How an operator treats its operands: what rules quantify over. */
-typedef enum { EF_LEAF, EF_UNARY, EF_BINARY, EF_TERNARY, EF_CONTRACTION, EF_REDUCTION, EF_SHAPE, EF_TUPLING, EF_PARALLEL } ef_op_class;
+typedef enum {
+    EF_LEAF,
+    EF_UNARY,
+    EF_BINARY,
+    EF_TERNARY,
+    EF_CONTRACTION,
+    EF_REDUCTION,
+    EF_SHAPE,
+    EF_TUPLING,
+    EF_PARALLEL
+} ef_op_class;
 
 /*        enumerator       text            arity (-1: any)  class        attribute */
-#define EF_OPS(X)                                                                                                 \
-    X(EF_INPUT, "input", 0, EF_LEAF, EF_ATTR_INPUT)                                                               \
-    X(EF_CONST, "const", 0, EF_LEAF, EF_ATTR_NUMBER)                                                              \
-    X(EF_IOTA, "iota", 0, EF_LEAF, EF_ATTR_DIM)                                                                   \
-    X(EF_NEG, "neg", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_EXP, "exp", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_EXP2, "exp2", 1, EF_UNARY, EF_ATTR_NONE)                                                                 \
-    X(EF_LOG, "log", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_LOG2, "log2", 1, EF_UNARY, EF_ATTR_NONE)                                                                 \
-    X(EF_SQRT, "sqrt", 1, EF_UNARY, EF_ATTR_NONE)                                                                 \
-    X(EF_RSQRT, "rsqrt", 1, EF_UNARY, EF_ATTR_NONE)                                                               \
-    X(EF_RECIP, "recip", 1, EF_UNARY, EF_ATTR_NONE)                                                               \
-    X(EF_TANH, "tanh", 1, EF_UNARY, EF_ATTR_NONE)                                                                 \
-    X(EF_SIGMOID, "sigmoid", 1, EF_UNARY, EF_ATTR_NONE)                                                           \
-    X(EF_ERF, "erf", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_ABS, "abs", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_SIN, "sin", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_COS, "cos", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_FLOOR, "floor", 1, EF_UNARY, EF_ATTR_NONE)                                                               \
-    X(EF_NOT, "not", 1, EF_UNARY, EF_ATTR_NONE)                                                                   \
-    X(EF_CAST, "cast", 1, EF_UNARY, EF_ATTR_DTYPE)                                                                \
-    X(EF_ADD, "add", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_SUB, "sub", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_MUL, "mul", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_DIV, "div", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_POW, "pow", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_MOD, "mod", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_MAX, "max", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_MIN, "min", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_LT, "lt", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_LE, "le", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_GT, "gt", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_GE, "ge", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_EQ, "eq", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_NE, "ne", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_AND, "and", 2, EF_BINARY, EF_ATTR_NONE)                                                                  \
-    X(EF_OR, "or", 2, EF_BINARY, EF_ATTR_NONE)                                                                    \
-    X(EF_SELECT, "select", 3, EF_TERNARY, EF_ATTR_NONE)                                                           \
-    X(EF_MATMUL, "matmul", 2, EF_CONTRACTION, EF_ATTR_NONE)                                                       \
-    X(EF_TILE_MATMUL, "tile_matmul", 2, EF_CONTRACTION, EF_ATTR_NONE)                                             \
-    X(EF_REDUCE, "reduce", 1, EF_REDUCTION, EF_ATTR_REDUCE)                                                       \
-    X(EF_REDUCE_P, "reduce_p", 1, EF_REDUCTION, EF_ATTR_REDUCE_P)                                                 \
-    X(EF_RESHAPE, "reshape", 1, EF_SHAPE, EF_ATTR_DIMS)                                                           \
-    X(EF_TRANSPOSE, "transpose", 1, EF_SHAPE, EF_ATTR_PERM)                                                       \
-    X(EF_SLICE, "slice", 1, EF_SHAPE, EF_ATTR_SLICE)                                                              \
-    X(EF_CONCAT, "concat", -1, EF_SHAPE, EF_ATTR_INDEX)                                                           \
-    X(EF_BROADCAST, "broadcast", 1, EF_SHAPE, EF_ATTR_DIMS)                                                       \
-    X(EF_TUPLE, "tuple", -1, EF_TUPLING, EF_ATTR_NONE)                                                            \
-    X(EF_GET, "get", 1, EF_TUPLING, EF_ATTR_FIELD)                                                                \
-    X(EF_VIEW, "view", 1, EF_PARALLEL, EF_ATTR_AXES)                                                              \
-    X(EF_COMBINE, "combination", 1, EF_PARALLEL, EF_ATTR_AXES)                                                    \
+#define EF_OPS(X)                                                     \
+    X(EF_INPUT, "input", 0, EF_LEAF, EF_ATTR_INPUT)                   \
+    X(EF_CONST, "const", 0, EF_LEAF, EF_ATTR_NUMBER)                  \
+    X(EF_IOTA, "iota", 0, EF_LEAF, EF_ATTR_DIM)                       \
+    X(EF_NEG, "neg", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_EXP, "exp", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_EXP2, "exp2", 1, EF_UNARY, EF_ATTR_NONE)                     \
+    X(EF_LOG, "log", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_LOG2, "log2", 1, EF_UNARY, EF_ATTR_NONE)                     \
+    X(EF_SQRT, "sqrt", 1, EF_UNARY, EF_ATTR_NONE)                     \
+    X(EF_RSQRT, "rsqrt", 1, EF_UNARY, EF_ATTR_NONE)                   \
+    X(EF_RECIP, "recip", 1, EF_UNARY, EF_ATTR_NONE)                   \
+    X(EF_TANH, "tanh", 1, EF_UNARY, EF_ATTR_NONE)                     \
+    X(EF_SIGMOID, "sigmoid", 1, EF_UNARY, EF_ATTR_NONE)               \
+    X(EF_ERF, "erf", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_ABS, "abs", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_SIN, "sin", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_COS, "cos", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_FLOOR, "floor", 1, EF_UNARY, EF_ATTR_NONE)                   \
+    X(EF_NOT, "not", 1, EF_UNARY, EF_ATTR_NONE)                       \
+    X(EF_CAST, "cast", 1, EF_UNARY, EF_ATTR_DTYPE)                    \
+    X(EF_ADD, "add", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_SUB, "sub", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_MUL, "mul", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_DIV, "div", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_POW, "pow", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_MOD, "mod", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_MAX, "max", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_MIN, "min", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_LT, "lt", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_LE, "le", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_GT, "gt", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_GE, "ge", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_EQ, "eq", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_NE, "ne", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_AND, "and", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_OR, "or", 2, EF_BINARY, EF_ATTR_NONE)                        \
+    X(EF_SELECT, "select", 3, EF_TERNARY, EF_ATTR_NONE)               \
+    X(EF_MATMUL, "matmul", 2, EF_CONTRACTION, EF_ATTR_NONE)           \
+    X(EF_TILE_MATMUL, "tile_matmul", 2, EF_CONTRACTION, EF_ATTR_NONE) \
+    X(EF_REDUCE, "reduce", 1, EF_REDUCTION, EF_ATTR_REDUCE)           \
+    X(EF_REDUCE_P, "reduce_p", 1, EF_REDUCTION, EF_ATTR_REDUCE_P)     \
+    X(EF_RESHAPE, "reshape", 1, EF_SHAPE, EF_ATTR_DIMS)               \
+    X(EF_TRANSPOSE, "transpose", 1, EF_SHAPE, EF_ATTR_PERM)           \
+    X(EF_SLICE, "slice", 1, EF_SHAPE, EF_ATTR_SLICE)                  \
+    X(EF_CONCAT, "concat", -1, EF_SHAPE, EF_ATTR_INDEX)               \
+    X(EF_BROADCAST, "broadcast", 1, EF_SHAPE, EF_ATTR_DIMS)           \
+    X(EF_TUPLE, "tuple", -1, EF_TUPLING, EF_ATTR_NONE)                \
+    X(EF_GET, "get", 1, EF_TUPLING, EF_ATTR_FIELD)                    \
+    X(EF_VIEW, "view", 1, EF_PARALLEL, EF_ATTR_AXES)                  \
+    X(EF_COMBINE, "combination", 1, EF_PARALLEL, EF_ATTR_AXES)        \
     X(EF_COLLECT, "collection", 1, EF_PARALLEL, EF_ATTR_AXIS)
 
 typedef enum {
@@ -115,7 +125,8 @@ double ef_op_apply(ef_op op, uint64_t attr, const double *x);
 #define EF_FIRST 255u /* in EF_ATTR_REDUCE: the leading dimension, which a collection made; reducing it removes it */
 uint64_t ef_attr_number(double value);
 double ef_attr_to_number(uint64_t attr);
-#define ef_attr_reduce(reducer, index_or_axis) ((uint64_t)(uint32_t)(reducer) | (uint64_t)(uint32_t)(index_or_axis) << 32)
+#define ef_attr_reduce(reducer, index_or_axis) \
+    ((uint64_t)(uint32_t)(reducer) | (uint64_t)(uint32_t)(index_or_axis) << 32)
 #define ef_attr_reducer(attr) ((uint32_t)(attr))
 #define ef_attr_reduce_at(attr) ((uint32_t)((attr) >> 32))
 #define ef_attr_slice(index, start, stop) ((uint64_t)(index) | (uint64_t)(start) << 8 | (uint64_t)(stop) << 36)

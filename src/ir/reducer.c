@@ -183,7 +183,8 @@ bool ef_reducer_fits(const ef_ctx *ctx, ef_reducer reducer, ef_type operand)
 {
     ef_type leaf[EF_MAX_LEAVES];
     unsigned count = 0;
-    return leaf_types(ctx, reducer, operand, leaf, &count) && same_scope(ctx, leaf, count) && repairs_fit(ctx, reducer, leaf);
+    return leaf_types(ctx, reducer, operand, leaf, &count) && same_scope(ctx, leaf, count) &&
+           repairs_fit(ctx, reducer, leaf);
 }
 
 void ef_reducer_print(const ef_ctx *ctx, ef_reducer reducer, ef_strbuf *out)

@@ -50,7 +50,8 @@ double ef_scalar_eval(const ef_ctx *ctx, ef_scalar scalar, double c, const doubl
     double x[3] = {0};
     switch (info->kind) {
     case EF_SCALAR_CONST: return info->value;
-    case EF_SCALAR_PARAM: return info->param == EF_PARAM_C ? c : info->param == EF_PARAM_S ? s[info->index] : t[info->index];
+    case EF_SCALAR_PARAM:
+        return info->param == EF_PARAM_C ? c : info->param == EF_PARAM_S ? s[info->index] : t[info->index];
     case EF_SCALAR_APPLY: break;
     }
     for (unsigned i = 0; i < info->operands; i++)

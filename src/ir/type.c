@@ -34,8 +34,8 @@ ef_ctx *ef_ctx_new(void)
     ctx->input_names = ef_intern_new();
     ctx->reducers = ef_intern_new();
     ctx->scalars = ef_intern_new();
-    ef_dim_product(ctx, NULL, 0);                       /* the unit dimension is id 0 */
-    ef_axes_intern(ctx, NULL, 0);                       /* the empty set is id 0 */
+    ef_dim_product(ctx, NULL, 0);                        /* the unit dimension is id 0 */
+    ef_axes_intern(ctx, NULL, 0);                        /* the empty set is id 0 */
     ef_type_intern(ctx, &(ef_type_info){.is_tuple = 1}); /* "no type" is id 0: an empty tuple, which nothing has */
     ef_reducers_init(ctx);
     return ctx;
@@ -49,7 +49,7 @@ void ef_ctx_free(ef_ctx *ctx)
     ef_vec_free(&ctx->named);
     ef_vec_free(&ctx->derived_vars);
     ef_vec_free(&ctx->inputs);
-    ef_intern *tables[] = {ctx->var_names, ctx->derived, ctx->dims,     ctx->dim_lists, ctx->axis_sets,
+    ef_intern *tables[] = {ctx->var_names, ctx->derived,     ctx->dims,     ctx->dim_lists, ctx->axis_sets,
                            ctx->types,     ctx->input_names, ctx->reducers, ctx->scalars};
     for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
         ef_intern_free(tables[i]);
@@ -181,7 +181,8 @@ ef_dim ef_dim_concat(ef_ctx *ctx, const ef_dim *parts, unsigned count)
         extent += ef_dim_extent(ctx, parts[i]);
     ef_dims list = ef_dims_intern(ctx, parts, count);
     uint32_t key[] = {EF_VAR_CONCAT, list};
-    return ef_dim_of_var(ctx, derived_var(ctx, key, 2, (ef_var_info){.kind = EF_VAR_CONCAT, .extent = extent, .parts = list}));
+    return ef_dim_of_var(
+        ctx, derived_var(ctx, key, 2, (ef_var_info){.kind = EF_VAR_CONCAT, .extent = extent, .parts = list}));
 }
 
 ef_dim ef_dim_count(ef_ctx *ctx, ef_axis axis)

@@ -73,7 +73,7 @@ typedef struct {
 
 typedef struct {
     uint8_t is_tuple, dtype, rank, places, fields, unused[3];
-    ef_dim dim[EF_MAX_RANK]; /* dim[0] is the LAST dimension */
+    ef_dim dim[EF_MAX_RANK];       /* dim[0] is the LAST dimension */
     ef_place place[EF_MAX_PLACES]; /* sorted by axis */
     ef_type field[EF_MAX_FIELDS];
 } ef_type_info;
@@ -95,7 +95,7 @@ void ef_var_resize(ef_ctx *ctx, ef_var var, uint64_t extent);
 
 /* Dimensions. */
 ef_dim ef_dim_of_var(ef_ctx *ctx, ef_var var);
-ef_dim ef_dim_product(ef_ctx *ctx, const ef_var *atoms, unsigned count); /* EF_NONE: too many atoms, too large */
+ef_dim ef_dim_product(ef_ctx *ctx, const ef_var *atoms, unsigned count);    /* EF_NONE: too many atoms, too large */
 unsigned ef_dim_atoms(const ef_ctx *ctx, ef_dim dim, const ef_var **atoms); /* number of variables */
 uint64_t ef_dim_extent(const ef_ctx *ctx, ef_dim dim);
 bool ef_dim_is_count(const ef_ctx *ctx, ef_dim dim); /* made by a collection */

@@ -26,10 +26,10 @@ typedef uint32_t ef_kid; /* a node of a kernel; operands have smaller ids */
 /* Operators of nodes: those of the IR (ef_op) that compute or move data, and these. */
 enum {
     EF_K_BUFFER = EF_OP_COUNT, /* a stored tensor, whole; attr: buffer */
-    EF_K_PICK,                 /* the operand without its leading dimension, at an iterator's position; attr: iterator */
-    EF_K_STATE,                /* the state of a loop when an iteration begins; attr: loop << 8 | leaf */
-    EF_K_LOOP,                 /* a loop as a whole: where it stands among the nodes; attr: loop */
-    EF_K_RESULT,               /* the state after the loop; operand: the loop; attr: as for a state */
+    EF_K_PICK,   /* the operand without its leading dimension, at an iterator's position; attr: iterator */
+    EF_K_STATE,  /* the state of a loop when an iteration begins; attr: loop << 8 | leaf */
+    EF_K_LOOP,   /* a loop as a whole: where it stands among the nodes; attr: loop */
+    EF_K_RESULT, /* the state after the loop; operand: the loop; attr: as for a state */
     EF_K_OP_COUNT
 };
 #define ef_k_loop_of(attr) ((uint32_t)((attr) >> 8))
@@ -86,7 +86,7 @@ typedef struct {
     EF_VEC(ef_iter) iters;
     EF_VEC(ef_kloop) loops;
     EF_VEC(ef_kstore) stores;
-    ef_intern *nodes; /* ef_knode; ids are ef_kid */
+    ef_intern *nodes;           /* ef_knode; ids are ef_kid */
     EF_VEC(const char *) names; /* by node: what the program calls it, or NULL */
 } ef_kernel;
 
@@ -97,8 +97,8 @@ typedef struct {
     uint8_t dtype, rank;
     ef_dim dim[EF_MAX_RANK]; /* dim[0] is the last */
     const char *name;
-    uint32_t index;       /* INPUT: position in the graph's inputs; OUTPUT: position in its outputs */
-    uint32_t born, dies;  /* TEMP: first kernel that writes, last kernel that reads */
+    uint32_t index;      /* INPUT: position in the graph's inputs; OUTPUT: position in its outputs */
+    uint32_t born, dies; /* TEMP: first kernel that writes, last kernel that reads */
 } ef_kbuffer;
 
 /* A free extent: of the tiles along one axis, in one kernel, or in all where that shapes a buffer (kernel EF_NONE). */

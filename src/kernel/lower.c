@@ -322,7 +322,9 @@ unsigned ef_lower_here(ef_lowering *l, ef_expr e, ef_kid *out)
     case EF_GET: return lower_get(l, child[0], attr, type, out);
     case EF_VIEW: count = ef_lower(l, child[0], out); return count ? view_leaves(l, type, out, count) : 0;
     case EF_REDUCE_P: return lower_reduce_p(l, e, attr, child[0], out);
-    case EF_REDUCE: return ef_attr_reduce_at(attr) == EF_FIRST ? lower_reduce_first(l, attr, child[0], out) : lower_plain(l, e, out);
+    case EF_REDUCE:
+        return ef_attr_reduce_at(attr) == EF_FIRST ? lower_reduce_first(l, attr, child[0], out)
+                                                   : lower_plain(l, e, out);
     case EF_COMBINE:
     case EF_COLLECT: return lower_stored(l, e, out);
     default: return lower_plain(l, e, out);
@@ -333,7 +335,8 @@ unsigned ef_lower_here(ef_lowering *l, ef_expr e, ef_kid *out)
 static bool comes_stored(const ef_lowering *l, ef_expr e)
 {
     const ef_former *f = l->former;
-    return ef_type_axes(l->ctx, ef_dag_type(f->dag, e)) == 0 && ef_form_is_compute(f, e) && f->owner[e] != l->kernel->root;
+    return ef_type_axes(l->ctx, ef_dag_type(f->dag, e)) == 0 && ef_form_is_compute(f, e) &&
+           f->owner[e] != l->kernel->root;
 }
 
 /* What a lowered expression depends on: itself and the iterators of its axes. */

@@ -15,11 +15,11 @@ typedef struct {
     ef_ctx *ctx;
     ef_kgraph *graph;
     ef_diag *diag;
-    uint32_t *owner;          /* by expression: the root in whose grid-less kernel it is computed, EF_OWNER_NONE */
-    uint32_t *stored;         /* by expression: its first buffer, EF_NONE while it has none */
-    const char **name;        /* by expression: the statement's name, or NULL */
-    uint32_t *input_buffer;   /* by input id */
-    ef_axes collected;        /* axes that some collection turns into a dimension */
+    uint32_t *owner;        /* by expression: the root in whose grid-less kernel it is computed, EF_OWNER_NONE */
+    uint32_t *stored;       /* by expression: its first buffer, EF_NONE while it has none */
+    const char **name;      /* by expression: the statement's name, or NULL */
+    uint32_t *input_buffer; /* by input id */
+    ef_axes collected;      /* axes that some collection turns into a dimension */
 } ef_former;
 
 typedef struct {
@@ -69,7 +69,8 @@ uint32_t ef_lower_iterator(ef_lowering *l, ef_iter iter);
 /* Opens a loop over an iterator that still has no loop; EF_NONE after a message. */
 uint32_t ef_loop_open(ef_lowering *l, ef_iter iter);
 /* Closes it over its operand (a node a leaf): the results, one a leaf. */
-bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves, ef_kid *result);
+bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves,
+                   ef_kid *result);
 
 /* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
 unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid out[EF_LEAVES]);

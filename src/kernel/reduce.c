@@ -123,7 +123,8 @@ static ef_kid repair_term(ef_lowering *l, ef_scalar h, ef_kid c, const ef_kid *s
     ef_kid x[3];
     switch (info->kind) {
     case EF_SCALAR_CONST: return ef_lower_const(l, info->value);
-    case EF_SCALAR_PARAM: return info->param == EF_PARAM_C ? c : info->param == EF_PARAM_S ? s[info->index] : t[info->index];
+    case EF_SCALAR_PARAM:
+        return info->param == EF_PARAM_C ? c : info->param == EF_PARAM_S ? s[info->index] : t[info->index];
     case EF_SCALAR_APPLY: break;
     }
     for (unsigned i = 0; i < info->operands; i++)
@@ -190,7 +191,8 @@ static void update_repaired(ef_lowering *l, ef_reducer reducer, const ef_kid *st
     update(l, info.left, state, in, next);
     ef_kid nothing = nothing_seen(l, base, state, n);
     for (unsigned i = 0; i < info.terms; i++)
-        c[i] = choose(l, nothing, ef_reducer_identity(base[n + i]), repair_term(l, info.h[i], state[n + i], state, next));
+        c[i] =
+            choose(l, nothing, ef_reducer_identity(base[n + i]), repair_term(l, info.h[i], state[n + i], state, next));
     repair_operands(l, &info, base, in, next, y);
     update(l, info.right, c, y, next + n);
 }
@@ -234,7 +236,8 @@ static ef_kid wide(ef_lowering *l, ef_kid x)
     return ef_lower_pointwise(l, EF_CAST, EF_F32, EF_F32, &x, 1);
 }
 
-bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves, ef_kid *result)
+bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves,
+                   ef_kid *result)
 {
     ef_kloop *at = &l->kernel->loops.at[loop];
     ef_kid in[EF_MAX_LEAVES], state[EF_MAX_LEAVES], next[EF_MAX_LEAVES];

@@ -4,8 +4,7 @@
 #include "rules/language.h"
 #include "rules/policy.h"
 
-#define CONDITION(name)                                                                                           \
-    static bool name(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
+#define CONDITION(name) static bool name(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
 #define UNUSED (void)scope, (void)a, (void)n, (void)out
 
 static const ef_type_info *info_of(const ef_scope *scope, const ef_condition_arg *a)
@@ -82,7 +81,8 @@ CONDITION(same_dims)
 {
     UNUSED;
     const ef_type_info *x = info_of(scope, &a[0]), *y = info_of(scope, &a[1]);
-    return tensor(scope, &a[0]) && tensor(scope, &a[1]) && x->rank == y->rank && memcmp(x->dim, y->dim, sizeof x->dim) == 0;
+    return tensor(scope, &a[0]) && tensor(scope, &a[1]) && x->rank == y->rank &&
+           memcmp(x->dim, y->dim, sizeof x->dim) == 0;
 }
 
 CONDITION(literal)

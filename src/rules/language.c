@@ -160,7 +160,8 @@ static bool slot_atom(parser *p, bool right, ef_slot *out)
     if (set) {
         if (!slot(p, right, &term.a) || !expect(p, "}"))
             return false;
-    } else if (!expect(p, "(") || !slot(p, right, &term.a) || !expect(p, ",") || !slot(p, right, &term.b) || !expect(p, ")")) {
+    } else if (!expect(p, "(") || !slot(p, right, &term.a) || !expect(p, ",") || !slot(p, right, &term.b) ||
+               !expect(p, ")")) {
         return false;
     }
     *out = (ef_slot){EF_SLOT_TERM, false, p->rule->terms};

@@ -15,10 +15,10 @@ typedef enum { INDEPENDENT, ONLY, SHIFT, SCALE, WAYS } way;
 
 typedef struct {
     ef_id class;
-    uint8_t state;           /* 1 in progress, 2 known */
+    uint8_t state; /* 1 in progress, 2 known */
     bool has[WAYS];
-    ef_scalar term[WAYS];    /* ONLY: the value; SHIFT: tau; SCALE: sigma; over parameters s */
-    ef_id node[WAYS];        /* the e-node that shows it */
+    ef_scalar term[WAYS];     /* ONLY: the value; SHIFT: tau; SCALE: sigma; over parameters s */
+    ef_id node[WAYS];         /* the e-node that shows it */
     uint8_t operand[WAYS][3]; /* which way of each operand it used */
 } dependence;
 
@@ -438,7 +438,8 @@ static ef_expr element(synthesis *y, ef_op op, ef_expr *child, unsigned count)
         return ef_dag_add(y->dag, EF_MUL, 0, child, 2, NULL);
     if (op == EF_REDUCE || op == EF_REDUCE_P || op == EF_VIEW || op == EF_CAST)
         return child[0];
-    if (op == EF_SELECT && (child[0] = ef_dag_add(y->dag, EF_GT, 0, (ef_expr[]){child[0], ef_dag_const(y->dag, 0)}, 2, NULL)) == EF_NONE)
+    if (op == EF_SELECT &&
+        (child[0] = ef_dag_add(y->dag, EF_GT, 0, (ef_expr[]){child[0], ef_dag_const(y->dag, 0)}, 2, NULL)) == EF_NONE)
         return EF_NONE;
     return ef_dag_add(y->dag, op, 0, child, count, NULL);
 }
@@ -459,8 +460,8 @@ static bool reaches_free(synthesis *y, ef_id class, unsigned depth)
     return false;
 }
 
-/* A term of x alone. For the producer's operand it is opened as far as pointwise operators and reductions go; for f only
- * where that leads to inputs that the producer's operand reads as well. */
+/* A term of x alone. For the producer's operand it is opened as far as pointwise operators and reductions go; for f
+ * only where that leads to inputs that the producer's operand reads as well. */
 static ef_expr independent_image(synthesis *y, ef_id class, bool producer, bool reduced, unsigned depth)
 {
     ef_egraph *g = y->g;
@@ -474,12 +475,14 @@ static ef_expr independent_image(synthesis *y, ef_id class, bool producer, bool 
     for (ef_id n = ef_class_first(g, class); n != EF_NONE && open; n = ef_class_next(g, n)) {
         ef_op op = (ef_op)g->op.at[n];
         ef_expr child[3];
-        bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) || (producer && op == EF_REDUCE && !reduced);
+        bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) ||
+                  (producer && op == EF_REDUCE && !reduced);
         bool leads = producer;
         for (unsigned i = 0; ok && !leads && i < g->arity.at[n]; i++)
             leads = reaches_free(y, ef_node_children(g, n)[i], depth);
         for (unsigned i = 0; ok && leads && i < g->arity.at[n]; i++)
-            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, reduced || op == EF_REDUCE, depth + 1)) != EF_NONE;
+            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, reduced || op == EF_REDUCE,
+                                               depth + 1)) != EF_NONE;
         if (ok && leads)
             return element(y, op, child, g->arity.at[n]);
     }
@@ -624,7 +627,8 @@ static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_id consu
     producer_inputs(y, s, t);
     y->free_count = 0;
     y->expand = true;
-    ef_expr operand = independent_image(y, y->local[0], true, false, 0); /* later leaves of a producer follow its first */
+    ef_expr operand =
+        independent_image(y, y->local[0], true, false, 0); /* later leaves of a producer follow its first */
     ef_expr f = operand == EF_NONE ? EF_NONE : image(y, consumer, used, s);
     y->free_count = 0;
     y->expand = false;
@@ -749,7 +753,8 @@ static bool leaf_classes(ef_egraph *g, ef_reducer reducer, ef_id class, bool mak
         if (field[i] == EF_NONE)
             return false;
     }
-    return leaf_classes(g, info->left, field[0], make, leaf, count) && leaf_classes(g, info->right, field[1], make, leaf, count);
+    return leaf_classes(g, info->left, field[0], make, leaf, count) &&
+           leaf_classes(g, info->right, field[1], make, leaf, count);
 }
 
 /* The leaves' values put back into the reducer's tuple structure. */
@@ -809,8 +814,12 @@ ef_id ef_repair_build(const ef_scope *scope, const ef_rule *rule, const ef_match
     /* tuple(reduce_p[?r, ?p](?g), reduce_p[?s, ?p](?y)): attributes r, p, s in order of binding */
     (void)rule;
     ef_egraph *g = scope->graph;
-    synthesis y = {.scope = scope, .g = g, .ctx = g->ctx, .producer = (ef_reducer)match->attr[0],
-                   .axis = (ef_axis)match->attr[1], .consumer = (ef_reducer)match->attr[2]};
+    synthesis y = {.scope = scope,
+                   .g = g,
+                   .ctx = g->ctx,
+                   .producer = (ef_reducer)match->attr[0],
+                   .axis = (ef_axis)match->attr[1],
+                   .consumer = (ef_reducer)match->attr[2]};
     unsigned count = 0;
     y.axes = ef_axes_intern(y.ctx, &y.axis, 1);
     y.dag = ef_dag_new(y.ctx);

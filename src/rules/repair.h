@@ -1,14 +1,13 @@
 /* Repair synthesis (paper, section 4.2; design, section 4, "Repair"; after Neptune's repair relation).
  *
- * Given a producer s = reduce[r1, p](g) and a consumer c = reduce[r2, p](y) whose operand y = f(x, replicate s) uses the
- * producer's result, finds h with
- *     (a) h(f(x, s), s, t) = f(x, t)    (b) h distributes over r2's combination    (c) h keeps r2's identity
- * and rewrites both into one reduction over p with inputs (g, f(x, g)). How f depends on s is derived bottom-up over
- * the e-graph: a term is independent of s, a closed function of s alone, shifted by a function of s (a + tau(s)), or
- * scaled by one (a * sigma(s)). For a sum, h(c) = c * sigma(t) / sigma(s); for a max or min, h(c) = c + tau(t) - tau(s)
- * (or the ratio, when it is positive). h is simplified and (a), (b) are proved by the e-graph over scalar rules
- * (prove.c); (a), (c) and what happens where the producer has seen nothing are checked at random points. Whatever is
- * not proved is refused. */
+ * Given a producer s = reduce[r1, p](g) and a consumer c = reduce[r2, p](y) whose operand y = f(x, replicate s) uses
+ * the producer's result, finds h with (a) h(f(x, s), s, t) = f(x, t)    (b) h distributes over r2's combination    (c)
+ * h keeps r2's identity and rewrites both into one reduction over p with inputs (g, f(x, g)). How f depends on s is
+ * derived bottom-up over the e-graph: a term is independent of s, a closed function of s alone, shifted by a function
+ * of s (a + tau(s)), or scaled by one (a * sigma(s)). For a sum, h(c) = c * sigma(t) / sigma(s); for a max or min, h(c)
+ * = c + tau(t) - tau(s) (or the ratio, when it is positive). h is simplified and (a), (b) are proved by the e-graph
+ * over scalar rules (prove.c); (a), (c) and what happens where the producer has seen nothing are checked at random
+ * points. Whatever is not proved is refused. */
 #ifndef EF_RULES_REPAIR_H
 #define EF_RULES_REPAIR_H
 

@@ -12,7 +12,7 @@ typedef uint32_t slot_id;
 /* One way to fill a slot. */
 typedef struct {
     ef_id node;
-    double cost;          /* optimistic, microseconds, of this node alone */
+    double cost;           /* optimistic, microseconds, of this node alone */
     uint32_t first, count; /* its child slots, in `child` */
 } option;
 
@@ -62,7 +62,8 @@ static bool tensor_level(ef_egraph *g, ef_id class)
     return ef_type_axes(g->ctx, ef_egraph_type(g, class)) == 0;
 }
 
-/* A value without a grid: all of its dimensions are unit dimensions or collected, or its own computation reduces them. */
+/* A value without a grid: all of its dimensions are unit dimensions or collected, or its own computation reduces them.
+ */
 static bool gridless(extractor *x, ef_id class)
 {
     const ef_policy *policy = x->scope.policy;
@@ -436,8 +437,8 @@ static void canon_node(extractor *x, slot_id id, uint64_t out[2])
         out[1] = mix(0xabc2, id);
         return;
     }
-    if (op == EF_MUL || op == EF_DIV || op == EF_RECIP || op == EF_ADD || op == EF_SUB || op == EF_NEG || op == EF_RSQRT ||
-        op == EF_SQRT) {
+    if (op == EF_MUL || op == EF_DIV || op == EF_RECIP || op == EF_ADD || op == EF_SUB || op == EF_NEG ||
+        op == EF_RSQRT || op == EF_SQRT) {
         flat f = {{0}, 0};
         bool product = op == EF_MUL || op == EF_DIV || op == EF_RECIP || op == EF_RSQRT || op == EF_SQRT;
         if (product)
@@ -620,7 +621,8 @@ static ef_expr emit(extractor *x, slot_id id, ef_expr *memo)
     ef_expr child[MAX_CHILD_SLOTS];
     for (uint32_t i = 0; i < o->count; i++)
         child[i] = emit(x, x->child.at[o->first + i], memo);
-    return memo[id] = ef_dag_add(x->result->dag, (ef_op)x->g->op.at[o->node], x->g->attr.at[o->node], child, o->count, NULL);
+    return memo[id] =
+               ef_dag_add(x->result->dag, (ef_op)x->g->op.at[o->node], x->g->attr.at[o->node], child, o->count, NULL);
 }
 
 static void keep_candidate(extractor *x, const partial *p, const uint64_t canon[2])

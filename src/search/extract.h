@@ -1,9 +1,9 @@
 /* Extraction with early compaction (paper, section 5.1, Algorithm 1; design, section 6).
  *
- * A complete program picks one e-node for every reachable SLOT and is acyclic. A slot is an e-class in one of two roles:
- * the plain value, or the root of a kernel that stores it (so that one kernel may compute a tile that another loads).
- * Partial programs have holes: slots that nothing was picked for yet. They are expanded one hole at a time, best first
- * by an optimistic cost; before that each is tested for equivalence (~p) with those already seen.
+ * A complete program picks one e-node for every reachable SLOT and is acyclic. A slot is an e-class in one of two
+ * roles: the plain value, or the root of a kernel that stores it (so that one kernel may compute a tile that another
+ * loads). Partial programs have holes: slots that nothing was picked for yet. They are expanded one hole at a time,
+ * best first by an optimistic cost; before that each is tested for equivalence (~p) with those already seen.
  *
  * The equivalence ~ identifies operand order and grouping of commutative pointwise operators, and the spellings of one
  * parallel view (a view of a transposed tensor or the transposed view). It keeps apart different matmul structures,
@@ -19,26 +19,26 @@ typedef enum { EF_COMPACT_NONE, EF_COMPACT_AFTER, EF_COMPACT_EARLY } ef_compacti
 
 typedef struct {
     ef_compaction compaction;
-    double time_limit;       /* seconds, 0: 60 */
-    uint64_t state_limit;    /* expanded partial programs, 0: none */
-    uint32_t keep;           /* programs to build, the most promising ones; 0: none, only count */
-    size_t memory_limit;     /* bytes of queued partial programs, 0: 4 GiB */
+    double time_limit;    /* seconds, 0: 60 */
+    uint64_t state_limit; /* expanded partial programs, 0: none */
+    uint32_t keep;        /* programs to build, the most promising ones; 0: none, only count */
+    size_t memory_limit;  /* bytes of queued partial programs, 0: 4 GiB */
 } ef_extract_options;
 
 typedef struct {
-    ef_expr *output; /* in ef_extraction.dag, one per program output */
-    double cost;     /* optimistic, microseconds */
+    ef_expr *output;   /* in ef_extraction.dag, one per program output */
+    double cost;       /* optimistic, microseconds */
     uint64_t canon[2]; /* hash of the canonical form: equal for equivalent programs */
 } ef_candidate;
 
 typedef struct {
     ef_dag *dag;
     EF_VEC(ef_candidate) candidate;
-    uint64_t expanded;   /* partial programs that were expanded */
-    uint64_t built;      /* complete programs that were reached, before compaction */
-    uint64_t candidates; /* distinct complete programs */
+    uint64_t expanded;       /* partial programs that were expanded */
+    uint64_t built;          /* complete programs that were reached, before compaction */
+    uint64_t candidates;     /* distinct complete programs */
     uint64_t fingerprint[2]; /* of the set of distinct programs, whatever the order */
-    bool complete;       /* the enumeration ended by itself */
+    bool complete;           /* the enumeration ended by itself */
     double seconds;
 } ef_extraction;
 

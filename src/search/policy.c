@@ -317,7 +317,8 @@ static void compute_below(pairing *p)
             if (g->dead.at[n] || !(ef_op_pointwise(op) || op == EF_TUPLE || op == EF_TILE_MATMUL))
                 continue;
             for (unsigned c = 0; c < g->arity.at[n]; c++)
-                grew = set_join(&p->below.at[ef_find(g, n)], &p->below.at[ef_find(g, ef_node_children(g, n)[c])]) || grew;
+                grew =
+                    set_join(&p->below.at[ef_find(g, n)], &p->below.at[ef_find(g, ef_node_children(g, n)[c])]) || grew;
         }
     }
 }
@@ -443,8 +444,9 @@ static void pair_dependent(pairing *p, const reduction *consumer)
 {
     for (uint32_t i = 0; i < p->list.count; i++) {
         const reduction *r = &p->list.at[i];
-        if (r->axis == consumer->axis && r->scope == consumer->scope && !set_empty(&r->components) && set_within(&r->components, &consumer->used) &&
-            !set_meets(&r->components, &consumer->components) && all_depend(p, consumer, &r->components) &&
+        if (r->axis == consumer->axis && r->scope == consumer->scope && !set_empty(&r->components) &&
+            set_within(&r->components, &consumer->used) && !set_meets(&r->components, &consumer->components) &&
+            all_depend(p, consumer, &r->components) &&
             set_count(&r->components) + set_count(&consumer->components) <= MAX_COMPONENTS)
             introduce_tuple(p->scope, r->class, consumer->class);
     }
@@ -523,7 +525,8 @@ static const reduction *reduction_of(const pairing *p, const set *s, ef_axis axi
 {
     for (uint32_t i = 0; i < p->list.count; i++) {
         const reduction *r = &p->list.at[i];
-        if (r->axis == axis && r->scope == scope && set_within(&r->components, s) && set_within(s, &r->components) && !r->repaired)
+        if (r->axis == axis && r->scope == scope && set_within(&r->components, s) && set_within(s, &r->components) &&
+            !r->repaired)
             return r;
     }
     return NULL;
@@ -577,7 +580,8 @@ static void update_pairs(const ef_scope *scope)
             pair_root(p, class);
     for (uint32_t i = 0; i < g->by_op[EF_COLLECT].count; i++) {
         ef_id n = g->by_op[EF_COLLECT].at[i], operand = ef_find(g, ef_node_children(g, n)[0]);
-        if (!g->dead.at[n] && operand < count && ef_axes_at(g->ctx, ef_type_axes(g->ctx, ef_egraph_type(g, operand)), &(const ef_axis *){NULL}) == 1)
+        if (!g->dead.at[n] && operand < count &&
+            ef_axes_at(g->ctx, ef_type_axes(g->ctx, ef_egraph_type(g, operand)), &(const ef_axis *){NULL}) == 1)
             pair_root(p, operand);
     }
 }

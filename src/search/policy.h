@@ -1,4 +1,5 @@
-/* The search's policy (see rules/policy.h): which classes are worth a kernel, and which reductions are worth pairing. */
+/* The search's policy (see rules/policy.h): which classes are worth a kernel, and which reductions are worth pairing.
+ */
 #ifndef EF_SEARCH_POLICY_H
 #define EF_SEARCH_POLICY_H
 
@@ -6,10 +7,10 @@
 #include "support/hash.h"
 
 typedef struct ef_policy_state {
-    ef_policy policy; /* first: rule conditions see this */
+    ef_policy policy;         /* first: rule conditions see this */
     EF_VEC(uint8_t) storable; /* by class root, as of the last update */
     EF_VEC(ef_id) outputs;
-    ef_intern *paired; /* pairs that have their tuple */
+    ef_intern *paired;       /* pairs that have their tuple */
     struct pairing *pairing; /* what the last update saw of reductions */
 } ef_policy_state;
 

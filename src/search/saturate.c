@@ -19,7 +19,8 @@ ef_search *ef_search_new(const ef_program *program, const ef_search_options *opt
     s->rules = ef_rules_builtin();
     s->graph->rule_name = rule_name;
     s->graph->rule_user = s->rules;
-    s->policy = ef_policy_new(options->split_min ? options->split_min : 256, options->whole_max ? options->whole_max : 256);
+    s->policy =
+        ef_policy_new(options->split_min ? options->split_min : 256, options->whole_max ? options->whole_max : 256);
     s->limits = (ef_limits){
         .node_limit = options->node_limit ? options->node_limit : 1000000,
         .time_limit = options->time_limit > 0 ? options->time_limit : 600,

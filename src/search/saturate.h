@@ -7,11 +7,11 @@
 #include "rules/policy.h"
 
 typedef struct {
-    uint32_t node_limit;  /* 0: 1,000,000 */
-    double time_limit;    /* seconds, 0: 600 */
-    size_t memory_limit;  /* bytes, 0: 4 GiB */
-    uint64_t split_min;   /* 0: 256 */
-    uint64_t whole_max;   /* 0: 256 */
+    uint32_t node_limit; /* 0: 1,000,000 */
+    double time_limit;   /* seconds, 0: 600 */
+    size_t memory_limit; /* bytes, 0: 4 GiB */
+    uint64_t split_min;  /* 0: 256 */
+    uint64_t whole_max;  /* 0: 256 */
 } ef_search_options;
 
 typedef struct ef_search {

@@ -1,8 +1,8 @@
 /* Repair synthesis (paper, section 4.2): which reductions fuse, with which repair function, and which must not.
  *
- * Each case is a plain tensor program. After saturation the e-graph is searched for repaired reducers; their printed form
- * is what the synthesis found. Every one of them is then proved equal to what it replaces by the independent checker,
- * which evaluates both sides. */
+ * Each case is a plain tensor program. After saturation the e-graph is searched for repaired reducers; their printed
+ * form is what the synthesis found. Every one of them is then proved equal to what it replaces by the independent
+ * checker, which evaluates both sides. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,8 @@ typedef struct {
     const char *expected; /* a reducer that must be found; NULL: no repaired reducer may be found at all */
 } repair_case;
 
-#define HEAD "program case\ndim b = 3\ndim s = 40\ndim e = 5\ninput x: f32[b, s]\ninput v: f32[s, e]\ninput y: f32[b, s]\n"
+#define HEAD \
+    "program case\ndim b = 3\ndim s = 40\ndim e = 5\ninput x: f32[b, s]\ninput v: f32[s, e]\ninput y: f32[b, s]\n"
 
 static const repair_case cases[] = {
     {"softmax normaliser", "m = reduce[max, -1](x)\noutput l = reduce[sum, -1](exp(sub(x, m)))\n",
@@ -29,11 +30,14 @@ static const repair_case cases[] = {
     {"softmax weighted sum",
      "m = reduce[max, -1](x)\np = exp(sub(x, m))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n",
      "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"},
-    {"scale inside", "z = mul(x, 0.3)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n",
+    {"scale inside",
+     "z = mul(x, 0.3)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n",
      "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"},
     {"scale after the shift", "m = reduce[max, -1](x)\noutput l = reduce[sum, -1](exp(mul(sub(x, m), 0.5)))\n",
      "repaired(max, sum, mul(c, exp(mul(0.5, sub(s, t)))))"},
-    {"additive mask", "z = add(mul(x, 0.3), y)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n",
+    {"additive mask",
+     "z = add(mul(x, 0.3), y)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\noutput o = matmul(div(p, reduce[sum, "
+     "-1](p)), v)\n",
      "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"},
     {"causal select",
      "z = select(ge(reshape[b, 1](iota[b]), iota[s]), x, -inf)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\n"
@@ -42,7 +46,8 @@ static const repair_case cases[] = {
     {"base 2", "m = reduce[max, -1](x)\np = exp2(sub(x, m))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n",
      "repaired(max, product(sum, sum), mul(c, exp2(sub(s, t))), mul(c, exp2(sub(s, t))))"},
     {"tanh soft-cap",
-     "z = mul(tanh(div(x, 50)), 50)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\noutput o = matmul(div(p, reduce[sum, -1](p)), v)\n",
+     "z = mul(tanh(div(x, 50)), 50)\nm = reduce[max, -1](z)\np = exp(sub(z, m))\noutput o = matmul(div(p, reduce[sum, "
+     "-1](p)), v)\n",
      "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"},
     {"sink logits",
      "m = max(reduce[max, -1](x), 0.7)\np = exp(sub(x, m))\nl = add(reduce[sum, -1](p), exp(sub(0.7, m)))\n"
@@ -50,18 +55,22 @@ static const repair_case cases[] = {
      "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"},
     {"log-sum-exp", "m = reduce[max, -1](x)\noutput o = add(m, log(reduce[sum, -1](exp(sub(x, m)))))\n",
      "repaired(max, sum, mul(c, exp(sub(s, t))))"},
-    {"weighted sum over a running norm",
-     "n = reduce[sum, -1](mul(x, x))\noutput o = matmul(div(x, sqrt(n)), v)\n", "repaired(sum, sum, mul(rsqrt(t), mul(c, sqrt(s))))"},
-    {"max of values shifted by a running max", "m = reduce[max, -1](x)\noutput o = reduce[max, -1](sub(add(x, y), m))\n",
+    {"weighted sum over a running norm", "n = reduce[sum, -1](mul(x, x))\noutput o = matmul(div(x, sqrt(n)), v)\n",
+     "repaired(sum, sum, mul(rsqrt(t), mul(c, sqrt(s))))"},
+    {"max of values shifted by a running max",
+     "m = reduce[max, -1](x)\noutput o = reduce[max, -1](sub(add(x, y), m))\n",
      "repaired(max, max, sub(add(c, s), t))"},
     {"max of other values, which may be there where the running max saw nothing",
      "m = reduce[max, -1](x)\noutput o = reduce[max, -1](sub(mul(x, y), m))\n", NULL},
     {"squared deviation from the mean",
      "m = div(reduce[sum, -1](x), 40)\nd = sub(x, m)\noutput o = reduce[sum, -1](mul(d, d))\n", NULL},
-    {"sum of sigmoids of a shifted value", "m = reduce[max, -1](x)\noutput o = reduce[sum, -1](sigmoid(sub(x, m)))\n", NULL},
-    {"max of products with a value of unknown sign", "n = reduce[sum, -1](x)\noutput o = reduce[max, -1](mul(y, n))\n", NULL},
+    {"sum of sigmoids of a shifted value", "m = reduce[max, -1](x)\noutput o = reduce[sum, -1](sigmoid(sub(x, m)))\n",
+     NULL},
+    {"max of products with a value of unknown sign", "n = reduce[sum, -1](x)\noutput o = reduce[max, -1](mul(y, n))\n",
+     NULL},
     {"sum over a norm that may cancel", "n = reduce[sum, -1](x)\noutput o = reduce[sum, -1](div(tanh(y), n))\n", NULL},
-    {"norm of other values, which may vanish alone", "n = reduce[sum, -1](mul(y, y))\noutput o = reduce[sum, -1](div(tanh(x), n))\n", NULL},
+    {"norm of other values, which may vanish alone",
+     "n = reduce[sum, -1](mul(y, y))\noutput o = reduce[sum, -1](div(tanh(x), n))\n", NULL},
 };
 
 static void find_repaired(const repair_case *c)
@@ -125,8 +134,10 @@ static void test_associative(void **state)
 {
     (void)state;
     ef_ctx *ctx = ef_ctx_new();
-    ef_scalar c = ef_scalar_param(ctx, EF_PARAM_C, 0), s = ef_scalar_param(ctx, EF_PARAM_S, 0), t = ef_scalar_param(ctx, EF_PARAM_T, 0);
-    ef_scalar shift = ef_scalar_apply(ctx, EF_EXP, (ef_scalar[]){ef_scalar_apply(ctx, EF_SUB, (ef_scalar[]){s, t, 0}), 0, 0});
+    ef_scalar c = ef_scalar_param(ctx, EF_PARAM_C, 0), s = ef_scalar_param(ctx, EF_PARAM_S, 0),
+              t = ef_scalar_param(ctx, EF_PARAM_T, 0);
+    ef_scalar shift =
+        ef_scalar_apply(ctx, EF_EXP, (ef_scalar[]){ef_scalar_apply(ctx, EF_SUB, (ef_scalar[]){s, t, 0}), 0, 0});
     ef_scalar h[] = {ef_scalar_apply(ctx, EF_MUL, (ef_scalar[]){c, shift, 0})};
     ef_reducer reducer = ef_reducer_repaired(ctx, EF_RED_MAX, EF_RED_SUM, h);
     const double x[2][6] = {{1, -2, 700, 3, 690, -INFINITY}, {-INFINITY, -INFINITY, -INFINITY, 5, 6, 7}};
