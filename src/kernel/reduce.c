@@ -129,8 +129,6 @@ static ef_kid repair_term(ef_lowering *l, ef_scalar h, ef_kid c, const ef_kid *s
     }
     for (unsigned i = 0; i < info->operands; i++)
         x[i] = repair_term(l, info->operand[i], c, s, t);
-    ef_type_info nothing = {0};
-    (void)nothing;
     ef_dtype dtype = (ef_dtype)ef_kernel_node(l->kernel, c)->dtype;
     bool logic = info->op >= EF_LT && info->op <= EF_OR;
     return ef_lower_pointwise(l, info->op, 0, logic ? EF_BOOL : dtype, x, info->operands);
@@ -227,15 +225,6 @@ static ef_kid like(ef_lowering *l, ef_kid x, uint32_t op, uint64_t attr, ef_kid 
     return ef_lower_node(l, node);
 }
 
-/* Accumulation is in f32 at least. */
-static ef_kid wide(ef_lowering *l, ef_kid x)
-{
-    ef_knode node = *ef_kernel_node(l->kernel, x);
-    if (!ef_dtype_is_float((ef_dtype)node.dtype) || node.dtype >= EF_F32)
-        return x;
-    return ef_lower_pointwise(l, EF_CAST, EF_F32, EF_F32, &x, 1);
-}
-
 bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves,
                    ef_kid *result)
 {
@@ -245,7 +234,6 @@ bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_k
     at->leaves = ef_reducer_leaves(l->ctx, reducer, at->base);
     if (at->leaves != leaves)
         return ef_fail(l->former->diag, "cannot make kernels: a reduction's operand does not fit its reducer");
-    (void)wide;
     for (unsigned i = 0; i < leaves; i++) {
         in[i] = operand[i];
         state[i] = like(l, in[i], EF_K_STATE, (uint64_t)loop << 8 | i, EF_NONE);

@@ -55,6 +55,12 @@ typedef struct {
     ef_extraction *result;
 } extractor;
 
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * UINT64_C(0x9fb21c651e98df25);
+    return h ^ (h >> 29);
+}
+
 /* ---- which e-nodes may fill a slot ---- */
 
 static bool tensor_level(ef_egraph *g, ef_id class)
@@ -305,6 +311,177 @@ static void compute_reach(extractor *x)
     }
 }
 
+/* ---- equivalent options, before any program is built ----
+ *
+ * The FORMS of a slot are the canonical pointwise expressions that its options spell over atoms; a slot that can be
+ * filled otherwise (loaded, reduced, …) is an atom as well. An option whose forms another option of the slot has too
+ * adds spellings, not programs: early compaction drops it. */
+
+#define MAX_FORMS 48
+
+typedef enum { FORM_ATOM, FORM_PRODUCT, FORM_SUM } form_kind;
+
+typedef struct {
+    form_kind kind;
+    uint64_t h[2]; /* products and sums: the sum of their members' hashes, inverses negated */
+} form;
+
+typedef struct {
+    uint8_t state; /* 0 unknown, 1 in progress, 2 known */
+    bool overflow; /* too many, or a cycle: nothing can be said */
+    uint32_t count;
+    form at[MAX_FORMS];
+} forms;
+
+static void forms_add(forms *f, form one)
+{
+    for (uint32_t i = 0; i < f->count; i++)
+        if (f->at[i].kind == one.kind && f->at[i].h[0] == one.h[0] && f->at[i].h[1] == one.h[1])
+            return;
+    if (f->count == MAX_FORMS)
+        f->overflow = true;
+    else
+        f->at[f->count++] = one;
+}
+
+/* A form as a member of a product or sum. */
+static form member(form f, form_kind of)
+{
+    if (f.kind == of)
+        return f;
+    return (form){of, {mix(mix(0x61, f.h[0]), f.kind), mix(mix(0x62, f.h[1]), f.kind)}};
+}
+
+static form inverse(form f)
+{
+    return (form){f.kind, {-f.h[0], -f.h[1]}};
+}
+
+static form join(form a, form b)
+{
+    return (form){a.kind, {a.h[0] + b.h[0], a.h[1] + b.h[1]}};
+}
+
+static form form_of(ef_op op, uint64_t attr, const form *x, unsigned count)
+{
+    switch (op) {
+    case EF_MUL: return join(member(x[0], FORM_PRODUCT), member(x[1], FORM_PRODUCT));
+    case EF_DIV: return join(member(x[0], FORM_PRODUCT), inverse(member(x[1], FORM_PRODUCT)));
+    case EF_RECIP: return inverse(member(x[0], FORM_PRODUCT));
+    case EF_ADD: return join(member(x[0], FORM_SUM), member(x[1], FORM_SUM));
+    case EF_SUB: return join(member(x[0], FORM_SUM), inverse(member(x[1], FORM_SUM)));
+    case EF_NEG: return inverse(member(x[0], FORM_SUM));
+    case EF_SQRT:
+    case EF_RSQRT: {
+        form root = {FORM_ATOM, {mix(x[0].h[0], 0x71u + x[0].kind), mix(x[0].h[1], 0x72u + x[0].kind)}};
+        root = member(root, FORM_PRODUCT);
+        return op == EF_RSQRT ? inverse(root) : root;
+    }
+    default: break;
+    }
+    form f = {FORM_ATOM, {mix(mix(0x81, op), attr), mix(mix(0x82, op), attr)}};
+    uint64_t sum[2] = {0, 0};
+    for (unsigned i = 0; i < count; i++) {
+        form m = member(x[i], FORM_PRODUCT);
+        sum[0] += m.h[0], sum[1] += m.h[1];
+        if (!ef_op_commutative(op))
+            f.h[0] = mix(f.h[0], m.h[0]), f.h[1] = mix(f.h[1], m.h[1]);
+    }
+    if (ef_op_commutative(op))
+        f.h[0] = mix(f.h[0], sum[0]), f.h[1] = mix(f.h[1], sum[1]);
+    return f;
+}
+
+static const forms *forms_of_slot(extractor *x, forms *all, slot_id id);
+
+static void forms_of_option(extractor *x, forms *all, const option *o, forms *out)
+{
+    ef_op op = (ef_op)x->g->op.at[o->node];
+    uint32_t at[3] = {0, 0, 0};
+    const forms *child[3];
+    for (uint32_t i = 0; i < o->count; i++) {
+        child[i] = forms_of_slot(x, all, x->child.at[o->first + i]);
+        if (child[i]->overflow || child[i]->count == 0) {
+            out->overflow = true;
+            return;
+        }
+    }
+    for (bool more = true; more && !out->overflow;) {
+        form operand[3];
+        for (uint32_t i = 0; i < o->count; i++)
+            operand[i] = child[i]->at[at[i]];
+        forms_add(out, form_of(op, x->g->attr.at[o->node], operand, o->count));
+        more = false;
+        for (uint32_t i = 0; i < o->count && !more; i++) { /* the next combination */
+            more = ++at[i] < child[i]->count;
+            if (!more)
+                at[i] = 0;
+        }
+    }
+}
+
+static const forms *forms_of_slot(extractor *x, forms *all, slot_id id)
+{
+    forms *f = &all[id];
+    if (f->state == 1)
+        f->overflow = true;
+    if (f->state)
+        return f;
+    f->state = 1;
+    const slot *s = &x->slots.at[id];
+    bool atom = s->count == 0;
+    for (uint32_t k = s->first; k < s->first + s->count; k++) {
+        if (ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[k].node]))
+            forms_of_option(x, all, &x->option_list.at[k], f);
+        else
+            atom = true;
+    }
+    if (atom)
+        forms_add(f, (form){FORM_ATOM, {mix(0x91, id), mix(0x92, id)}});
+    f->state = 2;
+    return f;
+}
+
+static bool forms_within(const forms *inner, const forms *outer)
+{
+    for (uint32_t i = 0; i < inner->count; i++) {
+        bool found = false;
+        for (uint32_t k = 0; k < outer->count && !found; k++)
+            found = inner->at[i].kind == outer->at[k].kind && inner->at[i].h[0] == outer->at[k].h[0] &&
+                    inner->at[i].h[1] == outer->at[k].h[1];
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static void drop_spellings(extractor *x)
+{
+    forms *all = ef_xcalloc(x->slots.count, sizeof *all);
+    for (slot_id id = 0; id < x->slots.count; id++)
+        forms_of_slot(x, all, id);
+    for (slot_id id = 0; id < x->slots.count; id++) {
+        slot *s = &x->slots.at[id];
+        forms *own = ef_xcalloc(s->count, sizeof *own);
+        bool *drop = ef_xcalloc(s->count, sizeof *drop);
+        for (uint32_t k = 0; k < s->count; k++)
+            if (ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[s->first + k].node]))
+                forms_of_option(x, all, &x->option_list.at[s->first + k], &own[k]);
+        for (uint32_t a = 0; a < s->count; a++)
+            for (uint32_t b = 0; b < s->count && !drop[a]; b++)
+                drop[a] = a != b && !drop[b] && own[a].count && !own[a].overflow && !own[b].overflow &&
+                          forms_within(&own[a], &own[b]);
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < s->count; k++)
+            if (!drop[k])
+                x->option_list.at[s->first + kept++] = x->option_list.at[s->first + k];
+        s->count = kept;
+        free(own);
+        free(drop);
+    }
+    free(all);
+}
+
 static void build_slots(extractor *x)
 {
     for (uint32_t i = 0; i < x->search->outputs; i++)
@@ -312,20 +489,16 @@ static void build_slots(extractor *x)
     for (slot_id id = 0; id < x->slots.count; id++) /* grows while it runs */
         add_options(x, id);
     compute_least(x);
+    if (x->options->compaction == EF_COMPACT_EARLY)
+        drop_spellings(x);
     compute_reach(x);
     x->pick = ef_xcalloc(x->slots.count, sizeof *x->pick);
     x->canon = ef_xcalloc(x->slots.count, sizeof *x->canon);
     x->mark = ef_xcalloc(x->slots.count, sizeof *x->mark);
-    x->stack = ef_xcalloc((size_t)x->slots.count + 1, sizeof *x->stack);
+    x->stack = ef_xcalloc((size_t)x->slots.count + MAX_CHILD_SLOTS, sizeof *x->stack);
 }
 
 /* ---- canonical forms ---- */
-
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * UINT64_C(0x9fb21c651e98df25);
-    return h ^ (h >> 29);
-}
 
 /* Terms of a flattened sum or product: hashes are added, so that order and grouping do not matter. */
 typedef struct {
@@ -736,6 +909,93 @@ static bool wastes_fusion(extractor *x, const partial *p)
     return false;
 }
 
+/* A stored value is loaded wherever a kernel needs it: storing it and computing it again are never both worth it. */
+static bool recomputes_stored(const extractor *x, const partial *p)
+{
+    for (uint32_t i = 0; i < p->picks; i++) {
+        const slot *s = &x->slots.at[p->data[2 * i]];
+        if (s->root)
+            continue;
+        for (uint32_t k = s->first; k < s->first + s->count; k++) {
+            const option *o = &x->option_list.at[k];
+            if (x->g->op.at[o->node] != EF_VIEW || p->data[2 * i + 1] == k)
+                continue;
+            uint32_t stored = x->pick[x->child.at[o->first]];
+            if (stored && x->g->op.at[x->option_list.at[stored - 1].node] == EF_COMBINE)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_scalar(extractor *x, slot_id id)
+{
+    const ef_type_info *t = ef_type_at(x->ctx, ef_egraph_type(x->g, x->slots.at[id].class));
+    for (unsigned i = 0; i < t->rank; i++)
+        if (t->dim[i] != EF_UNIT)
+            return false;
+    return true;
+}
+
+/* Whether an option reduces or contracts a whole dimension inside a tile although the slot has a loop for it too. */
+static bool whole_instead_of_loop(const extractor *x, const slot *s, const option *o)
+{
+    ef_egraph *g = x->g;
+    if (g->op.at[o->node] != EF_REDUCE && g->op.at[o->node] != EF_TILE_MATMUL)
+        return false;
+    for (uint32_t k = s->first; k < s->first + s->count; k++) {
+        ef_id n = x->option_list.at[k].node;
+        if (g->op.at[n] == EF_REDUCE_P && ef_reducer_at(x->ctx, ef_attr_reducer(g->attr.at[n]))->leaves == 1)
+            return true;
+    }
+    return false;
+}
+
+/* A whole dimension in a tile is the loop with one trip, which the loop's schedules include. It is another program only
+ * where the whole tile serves something else as well, as in a row that is reduced and then used. */
+static bool whole_for_nothing(extractor *x, const partial *p)
+{
+    const uint32_t *hole = p->data + 2 * (size_t)p->picks;
+    for (uint32_t i = 0; i < p->picks; i++) {
+        const option *o = &x->option_list.at[p->data[2 * i + 1]];
+        if (!whole_instead_of_loop(x, &x->slots.at[p->data[2 * i]], o))
+            continue;
+        uint32_t top = 0, count = 0;
+        bool shared = false;
+        memset(x->mark, 0, x->slots.count);
+        for (uint32_t c = 0; c < o->count; c++)
+            x->stack[top++] = x->child.at[o->first + c];
+        while (count < top) { /* the operand's pointwise cone; the stack is its list */
+            slot_id s = x->stack[count++];
+            x->mark[s] = 1;
+            if (!x->pick[s] || !ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[x->pick[s] - 1].node]))
+                continue;
+            const option *q = &x->option_list.at[x->pick[s] - 1];
+            for (uint32_t c = 0; c < q->count; c++)
+                if (!x->mark[x->child.at[q->first + c]]) {
+                    x->mark[x->child.at[q->first + c]] = 1;
+                    x->stack[top++] = x->child.at[q->first + c];
+                }
+        }
+        for (uint32_t k = 0; k < p->picks && !shared; k++) {
+            slot_id t = p->data[2 * k];
+            if (k == i || x->mark[t])
+                continue;
+            const option *q = &x->option_list.at[p->data[2 * k + 1]];
+            for (uint32_t c = 0; c < q->count && !shared; c++) {
+                slot_id child = x->child.at[q->first + c];
+                shared = x->mark[child] && !is_scalar(x, child);
+            }
+        }
+        for (uint32_t k = 0; k < p->holes && !shared; k++)
+            for (uint32_t c = 0; c < top && !shared; c++)
+                shared = x->reach[(size_t)hole[k] * x->words + x->stack[c] / 64] >> (x->stack[c] % 64) & 1;
+        if (!shared)
+            return true;
+    }
+    return false;
+}
+
 static void expand(extractor *x, partial *p)
 {
     slot_id hole = p->data[2 * (size_t)p->picks];
@@ -748,7 +1008,7 @@ static void expand(extractor *x, partial *p)
         if (good) {
             q = extend(x, p, k);
             x->pick[hole] = k + 1;
-            good = !wastes_fusion(x, &q);
+            good = !wastes_fusion(x, &q) && !recomputes_stored(x, &q) && !whole_for_nothing(x, &q);
             x->pick[hole] = 0;
         }
         clear_picks(x, p);

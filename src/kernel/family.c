@@ -1,0 +1,225 @@
+/* Families (paper, section 6; design, section 7): the execution structure of a kernel graph, as text for people and as
+ * a hash for comparing. What a value or a buffer is called, the order of nodes, and the order of operands of commutative
+ * operators play no part in the hash. */
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+const char *ef_knode_op_name(const ef_knode *node)
+{
+    static const char *const own[] = {"buffer", "pick", "state", "loop", "result"};
+    return node->op < EF_OP_COUNT ? ef_ops[node->op].name : own[node->op - EF_OP_COUNT];
+}
+
+/* ---- text ---- */
+
+static void print_iter(const ef_kgraph *g, const ef_kernel *k, uint32_t at, ef_strbuf *out)
+{
+    const ef_iter *iter = &k->iters.at[at];
+    if (iter->kind == EF_ITER_PICK)
+        ef_dim_print(g->ctx, iter->count, out);
+    else
+        ef_axis_print(g->ctx, iter->axis, out);
+    ef_strbuf_printf(out, "#%u", at);
+}
+
+static void print_dims(const ef_kgraph *g, const ef_kernel *k, const ef_knode *node, ef_strbuf *out)
+{
+    ef_strbuf_printf(out, ": %s[", ef_dtype_names[node->dtype]);
+    for (unsigned i = node->rank; i-- > 0;) {
+        ef_dim_print(g->ctx, node->dim[i].dim, out);
+        if (node->dim[i].cut != EF_NONE) {
+            ef_strbuf_puts(out, " by ");
+            print_iter(g, k, node->dim[i].cut, out);
+        }
+        ef_strbuf_puts(out, i ? ", " : "");
+    }
+    ef_strbuf_puts(out, "]");
+}
+
+static void mark(const ef_kernel *k, ef_kid id, bool *needed)
+{
+    const ef_knode *node = ef_kernel_node(k, id);
+    if (needed[id])
+        return;
+    needed[id] = true;
+    for (unsigned i = 0; i < node->count; i++)
+        mark(k, node->child[i], needed);
+    if (node->op == EF_K_LOOP)
+        for (unsigned i = 0; i < k->loops.at[node->attr].leaves; i++)
+            mark(k, k->loops.at[node->attr].next[i], needed);
+}
+
+static void print_attr(const ef_kgraph *g, const ef_kernel *k, const ef_knode *node, ef_strbuf *out)
+{
+    switch (node->op) {
+    case EF_CONST: ef_strbuf_double(out, ef_attr_to_number(node->attr)); break;
+    case EF_K_BUFFER: ef_strbuf_puts(out, g->buffers.at[node->attr].name); break;
+    case EF_K_PICK: print_iter(g, k, (uint32_t)node->attr, out); break;
+    case EF_K_STATE:
+    case EF_K_RESULT: ef_strbuf_printf(out, "loop %u, %u", ef_k_loop_of(node->attr), ef_k_leaf_of(node->attr)); break;
+    case EF_REDUCE:
+        ef_reducer_print(g->ctx, ef_attr_reducer(node->attr), out);
+        ef_strbuf_printf(out, ", -%u", ef_attr_reduce_at(node->attr) + 1);
+        break;
+    case EF_SLICE: ef_strbuf_printf(out, "%u:%u", ef_slice_start(node->attr), ef_slice_stop(node->attr)); break;
+    case EF_TRANSPOSE:
+        for (unsigned i = node->rank; i-- > 0;)
+            ef_strbuf_printf(out, "%u%s", node->rank - 1u - ef_perm_at(node->attr, i), i ? ", " : "");
+        break;
+    default: break;
+    }
+}
+
+static void print_node(const ef_kgraph *g, const ef_kernel *k, ef_kid id, ef_strbuf *out)
+{
+    const ef_knode *node = ef_kernel_node(k, id);
+    uint32_t region = ef_knode_region(node);
+    ef_strbuf_printf(out, "  %%%u = %s", id, ef_knode_op_name(node));
+    ef_strbuf attr = {0};
+    print_attr(g, k, node, &attr);
+    if (attr.length)
+        ef_strbuf_printf(out, "[%s]", attr.text);
+    ef_strbuf_free(&attr);
+    for (unsigned i = 0; i < node->count; i++)
+        ef_strbuf_printf(out, "%s%%%u", i ? ", " : " ", node->child[i]);
+    if (node->op == EF_K_LOOP) {
+        const ef_kloop *loop = &k->loops.at[node->attr];
+        ef_strbuf_printf(out, " %u over ", (unsigned)node->attr);
+        print_iter(g, k, loop->iter, out);
+        for (unsigned i = 0; i < loop->leaves; i++)
+            ef_strbuf_printf(out, "%s%%%u", i ? ", " : " next ", loop->next[i]);
+        if (loop->empty != EF_NONE)
+            ef_strbuf_printf(out, " unless %%%u", loop->empty);
+    } else {
+        print_dims(g, k, node, out);
+    }
+    if (region != EF_NONE)
+        ef_strbuf_printf(out, " in loop %u", region);
+    ef_strbuf_puts(out, "\n");
+}
+
+static void print_kernel(const ef_kgraph *g, const ef_kernel *k, ef_strbuf *out)
+{
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+    ef_strbuf_printf(out, "kernel %s grid(", k->name);
+    for (uint32_t i = 0; i < k->grid; i++) {
+        ef_strbuf_puts(out, i ? ", " : "");
+        print_iter(g, k, i, out);
+    }
+    ef_strbuf_puts(out, ")\n");
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        mark(k, k->stores.at[s].value, needed);
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+        if (needed[id])
+            print_node(g, k, id, out);
+    for (uint32_t s = 0; s < k->stores.count; s++) {
+        const ef_kstore *store = &k->stores.at[s];
+        ef_strbuf_printf(out, "  store %%%u to %s", store->value, g->buffers.at[store->buffer].name);
+        for (unsigned i = 0; i < store->leads; i++) {
+            ef_strbuf_puts(out, " at ");
+            print_iter(g, k, store->lead[i], out);
+        }
+        ef_strbuf_puts(out, store->once ? " once\n" : "\n");
+    }
+    free(needed);
+}
+
+void ef_kgraph_print(const ef_kgraph *g, ef_strbuf *out)
+{
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        print_kernel(g, g->kernels.at[i], out);
+}
+
+/* ---- hash ---- */
+
+typedef struct {
+    const ef_kgraph *graph;
+    const ef_kernel *kernel;
+    const uint64_t *buffer; /* by buffer: what is in it */
+    uint64_t *node;         /* by node; 0: not known yet */
+} hashing;
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    return ef_hash((uint64_t[]){a, b}, 2 * sizeof a);
+}
+
+static uint64_t hash_iter(const hashing *h, uint32_t at)
+{
+    if (at == EF_NONE)
+        return 1;
+    const ef_iter *iter = &h->kernel->iters.at[at];
+    uint64_t what = iter->kind == EF_ITER_PICK ? iter->count : iter->axis;
+    return mix(mix(iter->kind, what), hash_iter(h, iter->outer));
+}
+
+static uint64_t hash_node(hashing *h, ef_kid id);
+
+static uint64_t hash_loop(hashing *h, const ef_kloop *loop)
+{
+    uint64_t sum = mix(hash_iter(h, loop->iter), loop->reducer);
+    for (unsigned i = 0; i < loop->leaves; i++)
+        sum = mix(sum, hash_node(h, loop->next[i]));
+    return sum;
+}
+
+static uint64_t hash_attr(hashing *h, const ef_knode *node)
+{
+    switch (node->op) {
+    case EF_K_BUFFER: return h->buffer[node->attr];
+    case EF_K_PICK: return hash_iter(h, (uint32_t)node->attr);
+    case EF_K_LOOP: return hash_loop(h, &h->kernel->loops.at[node->attr]);
+    case EF_K_STATE: return mix(hash_iter(h, h->kernel->loops.at[ef_k_loop_of(node->attr)].iter), ef_k_leaf_of(node->attr));
+    case EF_K_RESULT: return ef_k_leaf_of(node->attr);
+    default: return node->attr;
+    }
+}
+
+static uint64_t hash_node(hashing *h, ef_kid id)
+{
+    const ef_knode *node = ef_kernel_node(h->kernel, id);
+    if (h->node[id])
+        return h->node[id];
+    uint64_t sum = mix(mix(node->op, node->dtype), hash_attr(h, node));
+    bool swaps = node->op < EF_OP_COUNT && ef_op_commutative((ef_op)node->op);
+    uint64_t any_order = 0;
+    for (unsigned i = 0; i < node->count; i++) {
+        uint64_t child = hash_node(h, node->child[i]);
+        any_order += mix(child, 7);
+        sum = swaps ? sum : mix(sum, child);
+    }
+    for (unsigned i = 0; i < node->rank; i++)
+        sum = mix(mix(sum, node->dim[i].dim), hash_iter(h, node->dim[i].cut));
+    return h->node[id] = mix(sum, any_order) | 1;
+}
+
+static uint64_t hash_store(hashing *h, const ef_kstore *store)
+{
+    uint64_t sum = hash_node(h, store->value);
+    for (unsigned i = 0; i < store->leads; i++)
+        sum = mix(sum, hash_iter(h, store->lead[i]));
+    for (uint32_t i = 0; i < h->kernel->grid; i++)
+        sum = mix(sum, hash_iter(h, i) + (store->once >> i & 1));
+    return sum;
+}
+
+uint64_t ef_kgraph_family(const ef_kgraph *g)
+{
+    uint64_t *buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer), all = g->kernels.count;
+    for (uint32_t i = 0; i < g->inputs; i++)
+        buffer[i] = mix(g->input[i], 3);
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        hashing h = {.graph = g, .kernel = g->kernels.at[i], .buffer = buffer};
+        h.node = ef_xcalloc(ef_kernel_nodes(h.kernel) + 1, sizeof *h.node);
+        uint64_t together = 0;
+        for (uint32_t s = 0; s < h.kernel->stores.count; s++)
+            together = mix(together, buffer[h.kernel->stores.at[s].buffer] = hash_store(&h, &h.kernel->stores.at[s]));
+        all += together; /* kernels may stand in any order that the data allow */
+        free(h.node);
+    }
+    for (uint32_t i = 0; i < g->outputs.count; i++)
+        all = mix(all, buffer[g->outputs.at[i]]);
+    free(buffer);
+    return all;
+}
