@@ -119,10 +119,23 @@ EF_API equiforge_status equiforge_rules_check(equiforge_session *session, uint32
 
 /* ---- search (paper, section 2) ---- */
 
+/* How extraction tells programs apart (paper, section 5.1): every complete program, equivalent ones grouped after they
+ * are complete, or equivalent partial programs pruned before they are expanded. */
+typedef enum { EQUIFORGE_COMPACT_EARLY, EQUIFORGE_COMPACT_AFTER, EQUIFORGE_COMPACT_NONE } equiforge_compaction;
+
 typedef struct {
-    double time_limit;   /* seconds, 0: 600 */
-    uint32_t node_limit; /* e-nodes, 0: 1,000,000 */
+    double time_limit;     /* of saturation, seconds, 0: 600 */
+    uint32_t node_limit;   /* e-nodes, 0: 1,000,000 */
+    double extract_limit;  /* of extraction, seconds, 0: 4 */
+    uint32_t keep;         /* candidate programs to return as text, the most promising ones */
+    equiforge_compaction compaction;
 } equiforge_limits;
+
+/* A candidate: a complete tiled program. */
+typedef struct {
+    double cost_us;   /* optimistic estimate, microseconds */
+    const char *text; /* in the text form */
+} equiforge_candidate;
 
 /* What one rule did during saturation. */
 typedef struct {
@@ -142,9 +155,15 @@ typedef struct {
     double peak_mb;      /* peak resident memory of the process so far, MiB */
     size_t rules;
     const equiforge_rule_use *rule; /* in the order of equiforge_rules, without the scalar group */
+    uint64_t expanded;   /* partial programs that extraction expanded */
+    uint64_t candidates; /* complete programs found, distinct ones unless compaction is off */
+    bool complete;       /* extraction saw all that there are */
+    double extraction_s; /* seconds */
+    size_t kept;
+    const equiforge_candidate *candidate;
 } equiforge_search_result;
 
-/* Saturates the e-graph of a program. Meeting a limit is no failure. NULL limits are all 0. EQUIFORGE_FAILED when a
+/* Saturates the e-graph of a program and extracts candidates from it. Meeting a limit is no failure. NULL limits are all 0. EQUIFORGE_FAILED when a
  * rule was caught making two expressions of different types equal. */
 EF_API equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
                                          equiforge_search_result *result);

@@ -13,6 +13,7 @@
 #include "rules/ruletest.h"
 #include "search/check.h"
 #include "search/policy.h"
+#include "search/extract.h"
 #include "search/saturate.h"
 #include "support/arena.h"
 #include "support/vec.h"
@@ -311,6 +312,53 @@ static void report_search(equiforge_program *program, const ef_search *search, e
     };
 }
 
+static const char *candidate_text(const ef_program *program, const ef_extraction *extraction, uint32_t index,
+                                  ef_arena *arena)
+{
+    ef_named *output = ef_arena_alloc(arena, program->outputs * sizeof *output);
+    for (uint32_t i = 0; i < program->outputs; i++)
+        output[i] = (ef_named){program->output[i].name, extraction->candidate.at[index].output[i]};
+    ef_program candidate = {.dag = extraction->dag,
+                            .name = program->name,
+                            .comment = "",
+                            .inputs = program->inputs,
+                            .input = program->input,
+                            .outputs = program->outputs,
+                            .output = output};
+    ef_strbuf text = {0};
+    ef_program_print(&candidate, &text);
+    const char *copy = ef_arena_strndup(arena, text.text, text.length);
+    ef_strbuf_free(&text);
+    return copy;
+}
+
+static void extract(equiforge_program *program, ef_search *search, const equiforge_limits *limits,
+                    equiforge_search_result *result)
+{
+    static const ef_compaction modes[] = {EF_COMPACT_EARLY, EF_COMPACT_AFTER, EF_COMPACT_NONE};
+    ef_extract_options options = {.time_limit = 4};
+    if (limits) {
+        options.compaction = modes[limits->compaction];
+        options.keep = limits->keep;
+        if (limits->extract_limit > 0)
+            options.time_limit = limits->extract_limit;
+    } else {
+        options.compaction = EF_COMPACT_EARLY;
+    }
+    ef_extraction *extraction = ef_extract(search, &options);
+    equiforge_candidate *kept = ef_arena_alloc(program->search, extraction->candidate.count * sizeof *kept);
+    for (uint32_t i = 0; i < extraction->candidate.count; i++)
+        kept[i] = (equiforge_candidate){extraction->candidate.at[i].cost,
+                                        candidate_text(program->ir, extraction, i, program->search)};
+    result->expanded = extraction->expanded;
+    result->candidates = extraction->candidates;
+    result->complete = extraction->complete;
+    result->extraction_s = extraction->seconds;
+    result->kept = extraction->candidate.count;
+    result->candidate = kept;
+    ef_extraction_free(extraction);
+}
+
 equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
                                   equiforge_search_result *result)
 {
@@ -322,6 +370,9 @@ equiforge_status equiforge_search(equiforge_program *program, const equiforge_li
         return EQUIFORGE_FAILED;
     bool fine = ef_search_saturate(search, diag);
     report_search(program, search, result);
+    if (fine)
+        extract(program, search, limits, result);
+    result->peak_mb = peak_mb();
     ef_search_free(search);
     return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
 }

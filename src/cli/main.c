@@ -16,7 +16,8 @@ static const struct {
      "rules [--check [--instances N] [--seed S]] [--json]\n"
      "  Lists the rules. --check tests each on N random instances against a float64 evaluator.\n"},
     {"search", cli_search,
-     "search FILE [--target T] [--time-limit S] [--node-limit N] [--stats] [--json]\n"
+     "search FILE [--target T] [--compaction none|after|early] [--time-limit S] [--node-limit N]\n"
+     "                [--extract-limit S] [--show N] [--stats] [--json]\n"
      "  Saturates the e-graph of a program and reports its size. --stats adds what each rule did.\n"},
     {"explain", cli_explain,
      "explain --from A --to B [--time-limit S] [--node-limit N] [--json]\n"

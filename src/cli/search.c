@@ -1,4 +1,4 @@
-/* equiforge search FILE: saturates the e-graph of a program and reports its size. */
+/* equiforge search FILE: saturates the e-graph of a program, extracts candidates, and reports on both. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,20 +12,33 @@ static bool one_of(const char *text, const char *const *values)
     return *values != NULL;
 }
 
-/* Saturation is the same for every target, and compaction belongs to extraction: both are checked all the same. */
-static bool acceptable(const char *target, const char *compaction)
+/* The target will choose what is measured; saturation and extraction are the same for all of them. */
+static bool acceptable(const char *target, const char *compaction, equiforge_limits *limits)
 {
     static const char *const targets[] = {"auto", "cpu", "a100", "h100", "h200", "b200", "rtx5090", NULL};
     static const char *const modes[] = {"none", "after", "early", NULL};
-    if (target && !one_of(target, targets))
+    if (target && !one_of(target, targets)) {
         cli_fail("search: unknown target '%s'; known are auto, cpu, a100, h100, h200, b200, rtx5090", target);
-    else if (compaction && !one_of(compaction, modes))
+        return false;
+    }
+    if (compaction && !one_of(compaction, modes)) {
         cli_fail("search: --compaction takes none, after or early, not '%s'", compaction);
-    else if (compaction)
-        cli_fail("search: --compaction %s: extraction is not part of this version", compaction);
-    else
-        return true;
-    return false;
+        return false;
+    }
+    if (compaction && strcmp(compaction, "none") == 0)
+        limits->compaction = EQUIFORGE_COMPACT_NONE;
+    else if (compaction && strcmp(compaction, "after") == 0)
+        limits->compaction = EQUIFORGE_COMPACT_AFTER;
+    return true;
+}
+
+static json_t *candidates_json(const equiforge_search_result *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->kept; i++)
+        json_array_append_new(list, json_pack("{s:f, s:s}", "cost_us", r->candidate[i].cost_us, "text",
+                                              r->candidate[i].text));
+    return list;
 }
 
 static json_t *stats_json(const equiforge_search_result *r)
@@ -42,9 +55,13 @@ static json_t *stats_json(const equiforge_search_result *r)
 
 static bool print_json(const equiforge_search_result *r, bool stats)
 {
-    json_t *object = json_pack("{s:I, s:I, s:I, s:b, s:s, s:f, s:f}", "enodes", (json_int_t)r->enodes, "eclasses",
+    json_t *object = json_pack("{s:I, s:I, s:I, s:b, s:s, s:f, s:f, s:f, s:I, s:I, s:b}", "enodes", (json_int_t)r->enodes, "eclasses",
                                (json_int_t)r->eclasses, "iterations", (json_int_t)r->iterations, "saturated",
-                               r->saturated, "stop", r->stop, "saturation_s", r->saturation_s, "peak_mb", r->peak_mb);
+                               r->saturated, "stop", r->stop, "saturation_s", r->saturation_s, "peak_mb", r->peak_mb,
+                               "extraction_s", r->extraction_s, "expanded", (json_int_t)r->expanded, "candidates",
+                               (json_int_t)r->candidates, "complete", r->complete);
+    if (r->kept)
+        json_object_set_new(object, "programs", candidates_json(r));
     if (stats)
         json_object_set_new(object, "statistics", stats_json(r));
     return cli_json(object);
@@ -56,7 +73,11 @@ static void print_text(const char *file, const equiforge_search_result *r, bool 
     printf("  e-nodes     %" PRIu32 "\n", r->enodes);
     printf("  e-classes   %" PRIu32 "\n", r->eclasses);
     printf("  iterations  %" PRIu32 "\n", r->iterations);
+    printf("  candidates  %" PRIu64 "%s, %" PRIu64 " partial programs expanded in %.3f s\n", r->candidates,
+           r->complete ? "" : " so far (stopped at the extraction limit)", r->expanded, r->extraction_s);
     printf("  peak memory %.1f MiB\n", r->peak_mb);
+    for (size_t i = 0; i < r->kept; i++)
+        printf("\n# candidate %zu, optimistic %.1f us\n%s", i + 1, r->candidate[i].cost_us, r->candidate[i].text);
     if (!stats)
         return;
     printf("\n%-32s %10s %10s %10s %10s\n", "rule", "matches", "merges", "refused", "seconds");
@@ -97,8 +118,10 @@ int cli_search(int argc, char **argv)
                                   {"--target", CLI_TEXT, &target},
                                   {"--compaction", CLI_TEXT, &compaction},
                                   {"--time-limit", CLI_SECONDS, &limits.time_limit},
-                                  {"--node-limit", CLI_COUNT, &limits.node_limit}};
-    if (!cli_arguments(argc, argv, options, 6, &file) || !acceptable(target, compaction))
+                                  {"--node-limit", CLI_COUNT, &limits.node_limit},
+                                  {"--extract-limit", CLI_SECONDS, &limits.extract_limit},
+                                  {"--show", CLI_COUNT, &limits.keep}};
+    if (!cli_arguments(argc, argv, options, 8, &file) || !acceptable(target, compaction, &limits))
         return EQUIFORGE_BAD_INPUT;
     return search(file, &limits, stats, json);
 }

@@ -217,7 +217,7 @@ static ef_expr right_term(instance *in, unsigned position)
             return EF_NONE;
     }
     bool vanishes = p->kind == EF_PAT_OP && (p->op == EF_VIEW || p->op == EF_COMBINE);
-    if (vanishes && n == operand[0])
+    if (vanishes && p->children == 1 && n == operand[0])
         return child[0];
     if (p->kind == EF_PAT_OP && p->op == EF_VIEW && ef_find(g, ef_node_origins(g, n)[0]) != ef_find(g, operand[0]))
         return double_view(in, n, operand[0], child[0]);

@@ -235,7 +235,7 @@ static bool space_within(machine *m, const space *small, const space *big)
 /* The coordinate of `small` that a coordinate of `big` belongs to. */
 static uint64_t project(const space *big, uint64_t coordinate, const space *small)
 {
-    uint64_t digit[EF_MAX_PLACES], at = 0;
+    uint64_t digit[EF_MAX_PLACES] = {0}, at = 0;
     if (small->count == 0)
         return 0;
     if (small->count == big->count)
@@ -670,7 +670,7 @@ static value *reduction_start(machine *m, const node *n, reduction *r)
     if (!out)
         return NULL;
     if (!flatten(n->x[0], r->in, EF_MAX_LEAVES, &in) || !flatten(out, r->out, EF_MAX_LEAVES, &made) ||
-        in != r->fold.leaves || made != in) {
+        in == 0 || in != r->fold.leaves || made != in) {
         stop(m, "the operand does not have the structure of the reducer's state");
         return NULL;
     }
@@ -938,6 +938,7 @@ static bool offset_within(machine *m, const value *inner, uint64_t ci, const val
 {
     uint64_t inner_digit[EF_MAX_PLACES], outer_digit[EF_MAX_PLACES];
     unsigned rank = inner->type->rank;
+    memset(start, 0, MAX_RANK * sizeof *start);
     space_digits(&inner->space, ci, inner_digit);
     space_digits(&outer->space, co, outer_digit);
     for (unsigned i = 0; i < rank; i++) {
@@ -1034,7 +1035,7 @@ static value *collect_leaf(machine *m, uint64_t attr, ef_type type, const value 
         const ef_tensor *part = &x->at[insert_digit(&x->space, p, c / extent, c % extent)];
         ef_tensor *whole = &out->at[c / extent];
         uint64_t size = volume(part);
-        if (whole->extent[0] != extent || memcmp(whole->extent + 1, part->extent, part->rank * sizeof *part->extent)) {
+        if (whole->extent[0] != extent || memcmp(whole->extent + 1, part->extent, part->rank * sizeof *part->extent) != 0) {
             stop(m, "the extents of the collected values differ");
             return NULL;
         }

@@ -181,7 +181,7 @@ static bool same_scope(const ef_ctx *ctx, const ef_type *leaf, unsigned count)
 
 bool ef_reducer_fits(const ef_ctx *ctx, ef_reducer reducer, ef_type operand)
 {
-    ef_type leaf[EF_MAX_LEAVES];
+    ef_type leaf[EF_MAX_LEAVES] = {0};
     unsigned count = 0;
     return leaf_types(ctx, reducer, operand, leaf, &count) && same_scope(ctx, leaf, count) &&
            repairs_fit(ctx, reducer, leaf);

@@ -15,7 +15,7 @@ unsigned ef_dtype_bytes(ef_dtype dtype)
     return bytes[dtype];
 }
 
-unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type leaf[EF_LEAVES])
+unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type *leaf)
 {
     const ef_type_info *info = ef_type_at(ctx, type);
     if (!info->is_tuple) {

@@ -241,7 +241,7 @@ static unsigned lower_tuple(ef_lowering *l, const ef_expr *field, unsigned count
 }
 
 /* The reduction of a parallel axis: a loop over its coordinates. */
-static unsigned lower_reduce_p(ef_lowering *l, ef_expr e, uint64_t attr, ef_expr operand, ef_kid *out)
+static unsigned lower_reduce_p(ef_lowering *l, uint64_t attr, ef_expr operand, ef_kid *out)
 {
     ef_axis axis = ef_attr_reduce_at(attr), block = ef_axis_of(ef_axis_var(axis), 0);
     ef_axes scope = ef_type_axes(l->ctx, ef_dag_type(l->former->dag, operand));
@@ -256,7 +256,6 @@ static unsigned lower_reduce_p(ef_lowering *l, ef_expr e, uint64_t attr, ef_expr
     ef_lower_bind(l, axis, l->kernel->loops.at[loop].iter);
     unsigned leaves = ef_lower(l, operand, in);
     l->bounds = bounds;
-    (void)e;
     return leaves && ef_loop_close(l, loop, ef_attr_reducer(attr), in, leaves, out) ? leaves : 0;
 }
 
@@ -295,7 +294,7 @@ static unsigned lower_plain(ef_lowering *l, ef_expr e, ef_kid *out)
     ef_knode node = typed(l, op, attr, ef_dag_type(dag, e));
     node.count = (uint8_t)count;
     for (unsigned i = 0; i < count; i++)
-        if (ef_lower(l, child[i], node.child + i) != 1)
+        if (!ef_lower_tensor(l, child[i], &node.child[i]))
             return 0;
     if (op == EF_REDUCE)
         out[0] = ef_lower_reduce(l, node.child[0], ef_attr_reducer(attr), ef_attr_reduce_at(attr));
@@ -321,7 +320,7 @@ unsigned ef_lower_here(ef_lowering *l, ef_expr e, ef_kid *out)
     case EF_TUPLE: return lower_tuple(l, child, count, out);
     case EF_GET: return lower_get(l, child[0], attr, type, out);
     case EF_VIEW: count = ef_lower(l, child[0], out); return count ? view_leaves(l, type, out, count) : 0;
-    case EF_REDUCE_P: return lower_reduce_p(l, e, attr, child[0], out);
+    case EF_REDUCE_P: return lower_reduce_p(l, attr, child[0], out);
     case EF_REDUCE:
         return ef_attr_reduce_at(attr) == EF_FIRST ? lower_reduce_first(l, attr, child[0], out)
                                                    : lower_plain(l, e, out);
@@ -340,7 +339,7 @@ static bool comes_stored(const ef_lowering *l, ef_expr e)
 }
 
 /* What a lowered expression depends on: itself and the iterators of its axes. */
-static uint32_t remember(ef_lowering *l, ef_expr e, int *fresh)
+static uint32_t remember(ef_lowering *l, ef_expr e)
 {
     const ef_axis *axis;
     uint32_t key[2 * EF_MAX_PLACES * EF_MAX_FIELDS + 1];
@@ -348,22 +347,20 @@ static uint32_t remember(ef_lowering *l, ef_expr e, int *fresh)
     key[0] = e;
     for (unsigned i = 0; i < n; i++)
         key[i + 1] = ef_lower_iter(l, axis[i]);
-    return ef_intern_put(l->memo, key, (n + 1) * sizeof *key, fresh);
+    return ef_intern_put(l->memo, key, (n + 1) * sizeof *key, NULL);
 }
 
-unsigned ef_lower(ef_lowering *l, ef_expr e, ef_kid out[EF_LEAVES])
+unsigned ef_lower(ef_lowering *l, ef_expr e, ef_kid *out)
 {
     ef_type leaf[EF_LEAVES];
     unsigned count = ef_type_leaves(l->ctx, ef_dag_type(l->former->dag, e), leaf);
-    if (l->memo) {
-        const uint32_t found = remember(l, e, NULL);
-        ef_vec_reserve(&l->values, (found + 1) * EF_LEAVES);
-        for (; l->values.count < (found + 1) * EF_LEAVES; l->values.count++)
-            l->values.at[l->values.count] = EF_NONE;
-        if (l->values.at[found * EF_LEAVES] != EF_NONE) {
-            memcpy(out, l->values.at + found * EF_LEAVES, count * sizeof *out);
-            return count;
-        }
+    const uint32_t at = remember(l, e) * EF_LEAVES;
+    ef_vec_reserve(&l->values, at + EF_LEAVES);
+    for (; l->values.count < at + EF_LEAVES; l->values.count++)
+        l->values.at[l->values.count] = EF_NONE;
+    if (l->values.at[at] != EF_NONE) {
+        memcpy(out, l->values.at + at, count * sizeof *out);
+        return count;
     }
     unsigned made = comes_stored(l, e) ? lower_stored(l, e, out) : ef_lower_here(l, e, out);
     if (made == 0)
@@ -371,6 +368,14 @@ unsigned ef_lower(ef_lowering *l, ef_expr e, ef_kid out[EF_LEAVES])
     for (unsigned i = 0; i < made && l->former->name[e]; i++)
         if (!l->kernel->names.at[out[i]])
             l->kernel->names.at[out[i]] = l->former->name[e];
-    memcpy(l->values.at + remember(l, e, NULL) * EF_LEAVES, out, made * sizeof *out);
+    memcpy(l->values.at + at, out, made * sizeof *out);
     return made;
+}
+
+bool ef_lower_tensor(ef_lowering *l, ef_expr e, ef_kid *out)
+{
+    ef_kid all[EF_LEAVES];
+    unsigned leaves = ef_lower(l, e, all);
+    *out = all[0];
+    return leaves == 1;
 }

@@ -43,14 +43,16 @@ typedef struct {
 /* The buffers of an expression that is stored, making its kernel first; EF_NONE after a message. */
 uint32_t ef_form_stored(ef_former *f, ef_expr e);
 bool ef_form_is_compute(const ef_former *f, ef_expr e);
-unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type leaf[EF_LEAVES]);
+unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type *leaf); /* at most EF_LEAVES */
 uint32_t ef_form_param(ef_lowering *l, ef_axis axis);
 
 /* lower.c */
-/* The nodes of an expression, one a leaf. 0 after a message. */
-unsigned ef_lower(ef_lowering *l, ef_expr e, ef_kid out[EF_LEAVES]);
+/* The nodes of an expression, one a leaf (at most EF_LEAVES). 0 after a message. */
+unsigned ef_lower(ef_lowering *l, ef_expr e, ef_kid *out);
+/* The node of an expression that is a tensor. */
+bool ef_lower_tensor(ef_lowering *l, ef_expr e, ef_kid *out);
 /* The same, computing the expression here although it is of tensor level. */
-unsigned ef_lower_here(ef_lowering *l, ef_expr e, ef_kid out[EF_LEAVES]);
+unsigned ef_lower_here(ef_lowering *l, ef_expr e, ef_kid *out);
 ef_kid ef_lower_node(ef_lowering *l, ef_knode node);
 ef_kid ef_lower_const(ef_lowering *l, double value);
 ef_kid ef_lower_buffer(ef_lowering *l, uint32_t buffer);
@@ -73,6 +75,6 @@ bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_k
                    ef_kid *result);
 
 /* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
-unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid out[EF_LEAVES]);
+unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid *out);
 
 #endif

@@ -45,7 +45,7 @@ static unsigned operands(ef_lowering *l, ef_expr e, ef_kid *x)
     const ef_expr *child;
     unsigned count = ef_dag_children(l->former->dag, e, &child);
     for (unsigned i = 0; i < count; i++)
-        if (ef_lower(l, child[i], x + i) != 1)
+        if (!ef_lower_tensor(l, child[i], x + i))
             return 0;
     return count;
 }
@@ -111,7 +111,7 @@ static unsigned wrap_reduce(ef_lowering *l, ef_expr e, const grid *g, ef_kid *re
 static unsigned wrap_copy(ef_lowering *l, ef_expr e, const grid *g, ef_kid *result)
 {
     ef_kdim dim[EF_MAX_RANK];
-    if (ef_lower(l, e, result) != 1)
+    if (!ef_lower_tensor(l, e, result))
         return 0;
     cut_like(l, result[0], g, 0, dim);
     result[0] = ef_lower_view(l, result[0], dim);
@@ -125,7 +125,7 @@ static unsigned wrap_whole(ef_lowering *l, ef_expr e, ef_kid *result)
     return ef_lower_here(l, e, result);
 }
 
-unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid out[EF_LEAVES])
+unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid *out)
 {
     const ef_dag *dag = l->former->dag;
     const ef_type_info *type = ef_type_at(l->ctx, ef_dag_type(dag, e));

@@ -437,7 +437,7 @@ static ef_expr element(synthesis *y, ef_op op, ef_expr *child, unsigned count)
     if (op == EF_MATMUL || op == EF_TILE_MATMUL)
         return ef_dag_add(y->dag, EF_MUL, 0, child, 2, NULL);
     if (op == EF_REDUCE || op == EF_REDUCE_P || op == EF_VIEW || op == EF_CAST)
-        return child[0];
+        return count ? child[0] : EF_NONE;
     if (op == EF_SELECT &&
         (child[0] = ef_dag_add(y->dag, EF_GT, 0, (ef_expr[]){child[0], ef_dag_const(y->dag, 0)}, 2, NULL)) == EF_NONE)
         return EF_NONE;
@@ -575,7 +575,7 @@ static bool checked_at_points(synthesis *y, const consumer_leaf *leaf)
     ef_rng rng = {17};
     unsigned informative = 0;
     for (unsigned round = 0; round < 64; round++) {
-        point p, q;
+        point p = {0}, q = {0};
         for (unsigned i = 0; i < MAX_FREE; i++)
             p.x[i] = q.x[i] = ef_rng_normal(&rng);
         for (unsigned i = 0; i < EF_MAX_LEAVES; i++) {
@@ -638,7 +638,7 @@ static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_id consu
         return false;
     for (unsigned e = 0; e < 4; e++)
         for (unsigned round = 0; round < 8; round++) {
-            point p;
+            point p = {0};
             for (unsigned i = 0; i < MAX_FREE; i++)
                 p.x[i] = ef_rng_normal(&rng);
             for (unsigned i = 0; i < EF_MAX_LEAVES; i++)
@@ -779,7 +779,7 @@ static bool any_repaired(ef_ctx *ctx, ef_reducer reducer)
 static ef_id synthesise(synthesis *y, ef_id g_class, ef_id consumer_operand)
 {
     ef_egraph *g = y->g;
-    ef_id operand[EF_MAX_LEAVES], result[EF_MAX_LEAVES];
+    ef_id operand[EF_MAX_LEAVES], result[EF_MAX_LEAVES] = {0};
     ef_reducer base[EF_MAX_LEAVES], producer_base[EF_MAX_LEAVES];
     ef_scalar h[EF_MAX_LEAVES];
     unsigned count = 0;

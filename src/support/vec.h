@@ -1,4 +1,5 @@
-/* Growable arrays: EF_VEC(T) is a struct {T *at; uint32_t count, capacity}. Freed by ef_vec_free. */
+/* Growable arrays: EF_VEC(T) is a struct {T *at; uint32_t count, capacity}. Freed by ef_vec_free. After a reserve or push
+ * `at` is never NULL. */
 #ifndef EF_SUPPORT_VEC_H
 #define EF_SUPPORT_VEC_H
 
@@ -16,7 +17,7 @@
 #define ef_vec_reserve(v, n)                                                   \
     do {                                                                       \
         uint32_t ef_need_ = (uint32_t)(n);                                     \
-        if (ef_need_ > (v)->capacity) {                                        \
+        if (!(v)->at || ef_need_ > (v)->capacity) {                            \
             uint32_t ef_cap_ = (v)->capacity ? (v)->capacity * 2 : 8;          \
             if (ef_cap_ < ef_need_)                                            \
                 ef_cap_ = ef_need_;                                            \

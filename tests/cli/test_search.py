@@ -62,8 +62,28 @@ def test_text_reports_the_same_search(equiforge):
 
 
 @pytest.mark.parametrize("mode", ["none", "after", "early"])
-def test_compaction_is_refused_until_there_is_extraction(equiforge, mode):
-    result = equiforge("search", PROGRAM, "--compaction", mode)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "extraction is not part of this version" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+def test_extraction_reports_what_it_did(equiforge, mode):
+    value = equiforge.json("search", "tests/programs/gated_mlp_b16.ef", "--compaction", mode)
+    assert value["complete"] is True
+    assert 0 < value["candidates"] <= value["expanded"]
+    assert value["extraction_s"] >= 0
+
+
+def test_after_and_early_find_the_same_number_with_fewer_states(equiforge):
+    early, after, none = (
+        equiforge.json("search", "tests/programs/ngpt_b16.ef", "--compaction", mode, "--extract-limit", "60")
+        for mode in ("early", "after", "none")
+    )
+    assert early["complete"] and after["complete"] and none["complete"]
+    assert early["candidates"] == after["candidates"] < none["candidates"]
+    assert early["expanded"] * 5 < after["expanded"]
+
+
+def test_shown_candidates_are_programs(equiforge, tmp_path):
+    value = equiforge.json("search", "tests/programs/gated_mlp_b16.ef", "--show", "3")
+    assert len(value["programs"]) == 3
+    for i, program in enumerate(value["programs"]):
+        path = tmp_path / f"candidate{i}.ef"
+        path.write_text(program["text"])
+        inspection = equiforge.json("inspect", str(path))
+        assert inspection["operators"]["combination"] >= 1

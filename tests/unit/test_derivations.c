@@ -87,10 +87,16 @@ typedef struct {
     char name[160];
 } session;
 
+static _Noreturn void give_up(const char *name, const char *why)
+{
+    fail_msg("%s: %s", name, why);
+    abort(); /* not reached, but cmocka's declarations do not say so */
+}
+
 static void assert_fine(bool fine, const session *s, const ef_diag *diag)
 {
     if (!fine)
-        fail_msg("%s: %s", s->name, diag->text);
+        give_up(s->name, diag->text);
 }
 
 /* The text of a derivation with `right` replaced. */
@@ -98,13 +104,13 @@ static char *read_text(const char *path, const char *right, const char *wrong)
 {
     char text[1 << 14], *changed = malloc(2 * sizeof text);
     FILE *file = fopen(path, "rb");
-    if (!file)
-        fail_msg("cannot open %s", path);
+    if (!file || !changed)
+        give_up(path, "cannot be opened");
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
     char *at = right ? strstr(text, right) : text + strlen(text);
     if (!at)
-        fail_msg("%s does not say %s", path, right);
+        give_up(path, "does not say what is to be replaced");
     snprintf(changed, 2 * sizeof text, "%.*s%s%s", (int)(at - text), text, right ? wrong : "",
              at + (right ? strlen(right) : 0));
     return changed;
