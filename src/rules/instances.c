@@ -63,8 +63,6 @@ ef_dims ef_walk_dims(ef_walk *w, const ef_type_info *type)
     return ef_dims_intern(w->ctx, dims, type->rank);
 }
 
-/* A wished dimension that is already ef_walk_settled: that of a variable which has become something. 0 when it is open.
- */
 const ef_type_info *ef_walk_settled(const ef_walk *w, unsigned at)
 {
     const ef_pattern_node *p = &w->pattern->node[at];
@@ -74,7 +72,6 @@ const ef_type_info *ef_walk_settled(const ef_walk *w, unsigned at)
     return type->is_tuple ? NULL : type;
 }
 
-/* The state of an operand that does not have the cut dimension. One answer a variable: both its levels agree. */
 ef_kind ef_walk_absent_kind(uint32_t random, ef_axis axis)
 {
     return random >> (ef_axis_var(axis) % 16u) & random >> 16 & 1u ? EF_PARTIAL : EF_REPLICATE;

@@ -28,7 +28,7 @@ typedef enum {
 
 /* Draws an instance from the seed. Whatever comes back, it is freed by ef_instance_free. With EF_INSTANCE_ILL_TYPED
  * `right` may be EF_NONE, and diag says why. */
-ef_instance_kind ef_instance_draw(ef_instance *instance, const ef_rule *rule, uint64_t seed, ef_diag *diag);
-void ef_instance_free(ef_instance *instance);
+ef_instance_kind ef_instance_draw(ef_instance *x, const ef_rule *rule, uint64_t seed, ef_diag *diag);
+void ef_instance_free(ef_instance *x);
 
 #endif

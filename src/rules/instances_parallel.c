@@ -12,7 +12,7 @@ ef_expr ef_walk_tuple(ef_walk *w, const ef_pattern_node *p, ef_type want)
         return EF_NONE;
     w->siblings = result->fields;
     memcpy(w->sibling, result->field, sizeof w->sibling);
-    return ef_walk_operands(w, p, EF_TUPLE, 0, result->field);
+    return ef_walk_operands(w, p, EF_TUPLE, 0, result->field, result->fields);
 }
 
 ef_expr ef_walk_get(ef_walk *w, const ef_pattern_node *p, ef_type want)
@@ -33,7 +33,7 @@ ef_expr ef_walk_get(ef_walk *w, const ef_pattern_node *p, ef_type want)
     if (index >= count || count > EF_MAX_FIELDS)
         return EF_NONE;
     ef_type operand = ef_type_tuple(w->ctx, field, count);
-    return ef_walk_operands(w, p, EF_GET, index, &operand);
+    return ef_walk_operands(w, p, EF_GET, index, &operand, 1);
 }
 
 /* ---- parallel operators ---- */
@@ -73,7 +73,7 @@ ef_expr ef_walk_view(ef_walk *w, const ef_pattern_node *p, ef_type want)
     if (set == 0 || ef_infer(w->ctx, EF_VIEW, set, &operand, 1, NULL) != want)
         return EF_NONE;
     w->seen = ef_axes_union(w->ctx, w->seen, set);
-    return ef_walk_operands(w, p, EF_VIEW, ef_walk_slot_give(w, &p->slot[0], set), &operand);
+    return ef_walk_operands(w, p, EF_VIEW, ef_walk_slot_give(w, &p->slot[0], set), &operand, 1);
 }
 
 /* Whether combining `axis` of a value of type `viewed` is a combination: every tensor, or some field, is cut. */
@@ -109,7 +109,7 @@ ef_expr ef_walk_combine(ef_walk *w, const ef_pattern_node *p, ef_type want)
         set = ef_walk_slot_give(w, &p->slot[0], draw_axes(w, want));
     ef_type operand = set ? ef_infer(w->ctx, EF_VIEW, set, &want, 1, NULL) : 0;
     w->seen = ef_axes_union(w->ctx, w->seen, (ef_axes)set);
-    return ef_walk_operands(w, p, EF_COMBINE, set, &operand);
+    return ef_walk_operands(w, p, EF_COMBINE, set, &operand, 1);
 }
 
 static bool drop_count(ef_walk *w, ef_type_info *x, uint64_t axis)
@@ -127,5 +127,5 @@ ef_expr ef_walk_collect(ef_walk *w, const ef_pattern_node *p, ef_type want)
     if (operand)
         operand = ef_walk_each_tensor(w, operand, axis,
                                       ef_draw_chance(w->d, 70) ? ef_walk_make_partial : ef_walk_make_replicate);
-    return ef_walk_operands(w, p, EF_COLLECT, axis, &operand);
+    return ef_walk_operands(w, p, EF_COLLECT, axis, &operand, 1);
 }

@@ -88,7 +88,7 @@ ef_expr ef_walk_reshape(ef_walk *w, const ef_pattern_node *p, ef_type want)
     if (!ok || !replace_places(w, &x))
         return EF_NONE;
     ef_type operand = ef_type_intern(w->ctx, &x);
-    return ef_walk_operands(w, p, EF_RESHAPE, dims, &operand);
+    return ef_walk_operands(w, p, EF_RESHAPE, dims, &operand, 1);
 }
 
 static uint64_t draw_order(ef_walk *w, unsigned rank)
@@ -129,7 +129,7 @@ ef_expr ef_walk_transpose(ef_walk *w, const ef_pattern_node *p, ef_type want)
         if (x.place[i].kind == EF_PARTITION)
             x.place[i].dim = (uint16_t)ef_perm_at(perm, result->place[i].dim);
     ef_type operand = ef_type_intern(w->ctx, &x);
-    return ef_walk_operands(w, p, EF_TRANSPOSE, perm, &operand);
+    return ef_walk_operands(w, p, EF_TRANSPOSE, perm, &operand, 1);
 }
 
 /* Undoes a slice at one dimension: false where it is none. */
@@ -169,7 +169,7 @@ ef_expr ef_walk_slice(ef_walk *w, const ef_pattern_node *p, ef_type want)
         attr = ef_walk_slot_give(w, &p->slot[0], ef_attr_slice(index, start, stop));
     }
     ef_type operand = ef_type_intern(w->ctx, &x);
-    return ef_walk_operands(w, p, EF_SLICE, attr, &operand);
+    return ef_walk_operands(w, p, EF_SLICE, attr, &operand, 1);
 }
 
 ef_expr ef_walk_concat(ef_walk *w, const ef_pattern_node *p, ef_type want)
@@ -192,7 +192,7 @@ ef_expr ef_walk_concat(ef_walk *w, const ef_pattern_node *p, ef_type want)
         x.dim[index] = parts[i];
         operand[i] = ef_type_intern(w->ctx, &x);
     }
-    return ef_walk_operands(w, p, EF_CONCAT, ef_walk_slot_give(w, &p->slot[0], index), operand);
+    return ef_walk_operands(w, p, EF_CONCAT, ef_walk_slot_give(w, &p->slot[0], index), operand, p->children);
 }
 
 ef_expr ef_walk_broadcast(ef_walk *w, const ef_pattern_node *p, ef_type want)
@@ -207,5 +207,5 @@ ef_expr ef_walk_broadcast(ef_walk *w, const ef_pattern_node *p, ef_type want)
     while (x.rank && x.dim[x.rank - 1] == EF_UNIT && ef_draw_chance(w->d, 50))
         x.rank--;
     ef_type operand = ef_type_intern(w->ctx, &x);
-    return ef_walk_operands(w, p, EF_BROADCAST, dims, &operand);
+    return ef_walk_operands(w, p, EF_BROADCAST, dims, &operand, 1);
 }

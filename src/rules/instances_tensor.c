@@ -105,7 +105,7 @@ ef_expr ef_walk_pointwise(ef_walk *w, const ef_pattern_node *p, ef_type want)
         x.dtype = (uint8_t)operand_dtype(w, op, i, (ef_dtype)result->dtype);
         operand[i] = ef_type_intern(w->ctx, &x);
     }
-    return ef_walk_operands(w, p, op, attr, operand);
+    return ef_walk_operands(w, p, op, attr, operand, p->children);
 }
 
 /* ---- matmul ---- */
@@ -176,7 +176,7 @@ ef_expr ef_walk_matmul(ef_walk *w, const ef_pattern_node *p, ef_type want)
     bool keeper = ef_draw_chance(w->d, 50), both = ef_draw_chance(w->d, 40), swap = ef_draw_chance(w->d, 50);
     ef_type factors[EF_PATTERN_CHILDREN] = {draw_factor(w, result, contracted, true, both || keeper, swap),
                                             draw_factor(w, result, contracted, false, both || !keeper, swap)};
-    return ef_walk_operands(w, p, p->op, 0, factors);
+    return ef_walk_operands(w, p, p->op, 0, factors, 2);
 }
 
 /* ---- reductions ---- */
@@ -237,7 +237,7 @@ ef_expr ef_walk_reduce(ef_walk *w, const ef_pattern_node *p, ef_type want)
         return EF_NONE;
     uint64_t reducer = ef_walk_slot_give(w, &p->slot[0], ef_draw_reducer(w->d, operand));
     index = ef_walk_slot_give(w, &p->slot[1], index);
-    return ef_walk_operands(w, p, EF_REDUCE, ef_attr_reduce(reducer, index), &operand);
+    return ef_walk_operands(w, p, EF_REDUCE, ef_attr_reduce(reducer, index), &operand, 1);
 }
 
 /* Makes a value local to the coordinates of an axis that its shape does not have. */
@@ -272,5 +272,5 @@ ef_expr ef_walk_reduce_p(ef_walk *w, const ef_pattern_node *p, ef_type want)
     ef_walk_slot_give(w, &p->slot[1], axis);
     if (reducer == EF_NONE)
         return EF_NONE;
-    return ef_walk_operands(w, p, EF_REDUCE_P, ef_attr_reduce(reducer, axis), &operand);
+    return ef_walk_operands(w, p, EF_REDUCE_P, ef_attr_reduce(reducer, axis), &operand, 1);
 }

@@ -22,8 +22,9 @@ typedef struct {
 
 /* The expression of a pattern node that is wished to have this type; EF_NONE when there is none. */
 ef_expr ef_walk_draw(ef_walk *w, unsigned at, ef_type want);
-/* Draws the operands, of the wished types (0: there is none), and the node over them. */
-ef_expr ef_walk_operands(ef_walk *w, const ef_pattern_node *p, ef_op op, uint64_t attr, const ef_type *want);
+/* Draws the operands, of the `count` wished types (0: there is none), and the node over them. */
+ef_expr ef_walk_operands(ef_walk *w, const ef_pattern_node *p, ef_op op, uint64_t attr, const ef_type *want,
+                         unsigned count);
 /* A node over operands, EF_NONE when one of them is. */
 ef_expr ef_walk_add(ef_walk *w, ef_op op, uint64_t attr, const ef_expr *x, unsigned count);
 

@@ -1,6 +1,7 @@
 /* Extraction with early compaction: see extract.h. */
 #include "search/extract.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "support/hash.h"
@@ -719,9 +720,14 @@ static bool closes_cycle(extractor *x, slot_id id, const option *o)
     return false;
 }
 
+/* Best first, but among bounds that mean the same the one that is nearest to completion: else a plateau of equal costs is
+ * searched in breadth and nothing is ever finished. */
 static bool before(const partial *a, const partial *b)
 {
-    return a->bound != b->bound ? a->bound < b->bound : a->serial < b->serial;
+    double x = floor(a->bound * 4), y = floor(b->bound * 4); /* quarters of a microsecond */
+    if (x != y)
+        return x < y;
+    return a->picks != b->picks ? a->picks > b->picks : a->serial < b->serial;
 }
 
 static void heap_push(extractor *x, partial p)
@@ -757,6 +763,30 @@ static partial heap_pop(extractor *x)
     return top;
 }
 
+/* A hole that no other hole can reach comes next: once it is picked nothing refers to it again, so its pick leaves the
+ * signature and equivalent partial programs meet early. Among those the one with the fewest options. The choice depends
+ * on the set of holes alone, so equivalent partial programs go the same way. */
+static void free_hole_first(const extractor *x, uint32_t *hole, uint32_t count)
+{
+    uint32_t best = 0;
+    uint64_t best_rank = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t reached = 0;
+        for (uint32_t k = 0; k < count; k++)
+            reached += k != i && (x->reach[(size_t)hole[k] * x->words + hole[i] / 64] >> (hole[i] % 64) & 1);
+        uint64_t rank = reached << 48 | (uint64_t)x->slots.at[hole[i]].count << 32 | hole[i];
+        if (rank < best_rank) {
+            best_rank = rank;
+            best = i;
+        }
+    }
+    if (count) {
+        uint32_t t = hole[0];
+        hole[0] = hole[best];
+        hole[best] = t;
+    }
+}
+
 /* The partial program with option k picked for its first hole. */
 static partial extend(extractor *x, const partial *p, uint32_t k)
 {
@@ -781,6 +811,7 @@ static partial extend(extractor *x, const partial *p, uint32_t k)
     q.bound = q.cost;
     for (uint32_t i = 0; i < q.holes; i++)
         q.bound += x->slots.at[out[i]].least;
+    free_hole_first(x, out, q.holes);
     return q;
 }
 
