@@ -124,10 +124,10 @@ EF_API equiforge_status equiforge_rules_check(equiforge_session *session, uint32
 typedef enum { EQUIFORGE_COMPACT_EARLY, EQUIFORGE_COMPACT_AFTER, EQUIFORGE_COMPACT_NONE } equiforge_compaction;
 
 typedef struct {
-    double time_limit;     /* of saturation, seconds, 0: 600 */
-    uint32_t node_limit;   /* e-nodes, 0: 1,000,000 */
-    double extract_limit;  /* of extraction, seconds, 0: 4 */
-    uint32_t keep;         /* candidate programs to return as text, the most promising ones */
+    double time_limit;    /* of saturation, seconds, 0: 600 */
+    uint32_t node_limit;  /* e-nodes, 0: 1,000,000 */
+    double extract_limit; /* of extraction, seconds, 0: 4 */
+    uint32_t keep;        /* candidate programs to return as text, the most promising ones */
     equiforge_compaction compaction;
 } equiforge_limits;
 
@@ -155,16 +155,16 @@ typedef struct {
     double peak_mb;      /* peak resident memory of the process so far, MiB */
     size_t rules;
     const equiforge_rule_use *rule; /* in the order of equiforge_rules, without the scalar group */
-    uint64_t expanded;   /* partial programs that extraction expanded */
-    uint64_t candidates; /* complete programs found, distinct ones unless compaction is off */
-    bool complete;       /* extraction saw all that there are */
-    double extraction_s; /* seconds */
+    uint64_t expanded;              /* partial programs that extraction expanded */
+    uint64_t candidates;            /* complete programs found, distinct ones unless compaction is off */
+    bool complete;                  /* extraction saw all that there are */
+    double extraction_s;            /* seconds */
     size_t kept;
     const equiforge_candidate *candidate;
 } equiforge_search_result;
 
-/* Saturates the e-graph of a program and extracts candidates from it. Meeting a limit is no failure. NULL limits are all 0. EQUIFORGE_FAILED when a
- * rule was caught making two expressions of different types equal. */
+/* Saturates the e-graph of a program and extracts candidates from it. Meeting a limit is no failure. NULL limits are
+ * all 0. EQUIFORGE_FAILED when a rule was caught making two expressions of different types equal. */
 EF_API equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
                                          equiforge_search_result *result);
 
@@ -195,6 +195,32 @@ typedef struct {
  * checker rejects a proof; the explanation is filled in then too. Owned by `from`. */
 EF_API equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to,
                                           const equiforge_limits *limits, equiforge_explanation *explanation);
+
+/* ---- running (paper, section 6.1) ---- */
+
+typedef struct {
+    const char *dims;  /* "s=64,d=16": extents of named dimensions instead of the program's, NULL: none */
+    const char *tiles; /* "s.1=64,h.0=1": tile extents along axes instead of the default's, NULL: none */
+    uint32_t repeat;   /* timed calls; 0: it is not timed */
+    uint32_t threads;  /* 0: one a processor */
+    uint64_t seed;     /* of the random inputs */
+    bool check;        /* against a float64 evaluator, on several distributions of inputs */
+} equiforge_run_options;
+
+typedef struct {
+    double us;          /* the median time of a call in microseconds */
+    double rel_l2;      /* with check: the largest relative L2 error, over all distributions */
+    const char *inputs; /* with check: the distribution with that error */
+    size_t kernels;
+    const char *source; /* the program as C, without the support code */
+} equiforge_run_result;
+
+/* Runs a program on this machine's processor: cuts it into kernels, prints them as C, compiles them with the system's
+ * compiler ('cc'), loads and calls them. Operators that are not tiled become kernels of their own. EQUIFORGE_BAD_INPUT
+ * when the options do not fit the program; EQUIFORGE_FAILED when it cannot be compiled, checked, or is wrong. The
+ * result is filled in as far as the run came. Owned by the program. */
+EF_API equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
+                                      equiforge_run_result *result);
 
 #ifdef __cplusplus
 }

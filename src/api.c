@@ -7,13 +7,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "codegen/trial.h"
 #include "egraph/explain.h"
 #include "ir/expr.h"
 #include "rules/language.h"
 #include "rules/ruletest.h"
 #include "search/check.h"
-#include "search/policy.h"
 #include "search/extract.h"
+#include "search/policy.h"
 #include "search/saturate.h"
 #include "support/arena.h"
 #include "support/vec.h"
@@ -29,7 +30,7 @@ struct equiforge_session {
 struct equiforge_program {
     equiforge_session *session;
     ef_program *ir;
-    ef_arena *inspection, *search, *explanation;
+    ef_arena *inspection, *search, *explanation, *run;
 };
 
 const char *equiforge_version(void)
@@ -116,6 +117,7 @@ void equiforge_close(equiforge_program *program)
     ef_arena_free(program->inspection);
     ef_arena_free(program->search);
     ef_arena_free(program->explanation);
+    ef_arena_free(program->run);
     ef_program_free(program->ir);
     free(program);
 }
@@ -504,4 +506,26 @@ equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *t
     bool fine = search && explain(search, from, to, fresh_arena(&from->explanation), explanation, diag);
     ef_search_free(search);
     return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+}
+
+/* ---- running ---- */
+
+equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
+                               equiforge_run_result *result)
+{
+    ef_diag *diag = fresh_diag(program->session);
+    ef_trial_options wanted = {.dims = options->dims,
+                               .tiles = options->tiles,
+                               .repeat = options->repeat,
+                               .threads = options->threads,
+                               .seed = options->seed,
+                               .check = options->check};
+    ef_trial_result trial;
+    ef_trial_status status = ef_trial(program->ir, &wanted, &trial, diag);
+    *result = (equiforge_run_result){.us = trial.us,
+                                     .rel_l2 = trial.rel_l2,
+                                     .inputs = ef_draw_names[trial.draw],
+                                     .kernels = trial.kernels,
+                                     .source = take_text(fresh_arena(&program->run), &trial.source)};
+    return status == EF_TRIAL_FINE ? EQUIFORGE_OK : status == EF_TRIAL_FAILED ? EQUIFORGE_FAILED : EQUIFORGE_BAD_INPUT;
 }

@@ -41,5 +41,6 @@ int cli_inspect(int argc, char **argv);
 int cli_rules(int argc, char **argv);
 int cli_search(int argc, char **argv);
 int cli_explain(int argc, char **argv);
+int cli_run(int argc, char **argv);
 
 #endif

@@ -22,6 +22,12 @@ static const struct {
     {"explain", cli_explain,
      "explain --from A --to B [--time-limit S] [--node-limit N] [--json]\n"
      "  Why program A equals program B: equations, each by one rule, from which it follows; checked.\n"},
+    {"run", cli_run,
+     "run FILE [--check] [--repeat N] [--dims NAME=N,...] [--tile AXIS=N,...] [--threads N] [--seed S] [--emit] "
+     "[--json]\n"
+     "  Compiles a program to C, runs and times it on this processor. --check compares it with a float64 evaluator,\n"
+     "  --dims gives dimensions other sizes, --tile sets the tiles along axes (s.0: blocks of s, s.1: the loop "
+     "inside).\n"},
 };
 
 #define VERBS (sizeof verbs / sizeof *verbs)

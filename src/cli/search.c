@@ -36,8 +36,8 @@ static json_t *candidates_json(const equiforge_search_result *r)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->kept; i++)
-        json_array_append_new(list, json_pack("{s:f, s:s}", "cost_us", r->candidate[i].cost_us, "text",
-                                              r->candidate[i].text));
+        json_array_append_new(
+            list, json_pack("{s:f, s:s}", "cost_us", r->candidate[i].cost_us, "text", r->candidate[i].text));
     return list;
 }
 
@@ -55,11 +55,11 @@ static json_t *stats_json(const equiforge_search_result *r)
 
 static bool print_json(const equiforge_search_result *r, bool stats)
 {
-    json_t *object = json_pack("{s:I, s:I, s:I, s:b, s:s, s:f, s:f, s:f, s:I, s:I, s:b}", "enodes", (json_int_t)r->enodes, "eclasses",
-                               (json_int_t)r->eclasses, "iterations", (json_int_t)r->iterations, "saturated",
-                               r->saturated, "stop", r->stop, "saturation_s", r->saturation_s, "peak_mb", r->peak_mb,
-                               "extraction_s", r->extraction_s, "expanded", (json_int_t)r->expanded, "candidates",
-                               (json_int_t)r->candidates, "complete", r->complete);
+    json_t *object = json_pack(
+        "{s:I, s:I, s:I, s:b, s:s, s:f, s:f, s:f, s:I, s:I, s:b}", "enodes", (json_int_t)r->enodes, "eclasses",
+        (json_int_t)r->eclasses, "iterations", (json_int_t)r->iterations, "saturated", r->saturated, "stop", r->stop,
+        "saturation_s", r->saturation_s, "peak_mb", r->peak_mb, "extraction_s", r->extraction_s, "expanded",
+        (json_int_t)r->expanded, "candidates", (json_int_t)r->candidates, "complete", r->complete);
     if (r->kept)
         json_object_set_new(object, "programs", candidates_json(r));
     if (stats)

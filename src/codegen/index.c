@@ -66,7 +66,8 @@ static sum sum_at(const ef_indexer *x, ef_index a)
     return s;
 }
 
-static ef_index of_symbol(ef_indexer *x, symbol_kind kind, ef_index operand, uint64_t by, uint64_t limit, const char *name)
+static ef_index of_symbol(ef_indexer *x, symbol_kind kind, ef_index operand, uint64_t by, uint64_t limit,
+                          const char *name)
 {
     symbol key;
     memset(&key, 0, sizeof key);

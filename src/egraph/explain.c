@@ -216,10 +216,10 @@ static ef_expr right_term(instance *in, unsigned position)
         if ((child[i] = right_term(in, p->child[i])) == EF_NONE)
             return EF_NONE;
     }
-    bool vanishes = p->kind == EF_PAT_OP && (p->op == EF_VIEW || p->op == EF_COMBINE);
-    if (vanishes && p->children == 1 && n == operand[0])
+    bool vanishes = p->kind == EF_PAT_OP && (p->op == EF_VIEW || p->op == EF_COMBINE) && p->children == 1;
+    if (vanishes && n == operand[0])
         return child[0];
-    if (p->kind == EF_PAT_OP && p->op == EF_VIEW && ef_find(g, ef_node_origins(g, n)[0]) != ef_find(g, operand[0]))
+    if (vanishes && p->op == EF_VIEW && ef_find(g, ef_node_origins(g, n)[0]) != ef_find(g, operand[0]))
         return double_view(in, n, operand[0], child[0]);
     if (!need_operands(x, (ef_op)g->op.at[n], ef_node_origins(g, n), operand, p->children, in->when))
         return EF_NONE;

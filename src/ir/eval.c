@@ -669,8 +669,8 @@ static value *reduction_start(machine *m, const node *n, reduction *r)
     value *out = new_result(m, n->type);
     if (!out)
         return NULL;
-    if (!flatten(n->x[0], r->in, EF_MAX_LEAVES, &in) || !flatten(out, r->out, EF_MAX_LEAVES, &made) ||
-        in == 0 || in != r->fold.leaves || made != in) {
+    if (!flatten(n->x[0], r->in, EF_MAX_LEAVES, &in) || !flatten(out, r->out, EF_MAX_LEAVES, &made) || in == 0 ||
+        in != r->fold.leaves || made != in) {
         stop(m, "the operand does not have the structure of the reducer's state");
         return NULL;
     }
@@ -1035,7 +1035,8 @@ static value *collect_leaf(machine *m, uint64_t attr, ef_type type, const value 
         const ef_tensor *part = &x->at[insert_digit(&x->space, p, c / extent, c % extent)];
         ef_tensor *whole = &out->at[c / extent];
         uint64_t size = volume(part);
-        if (whole->extent[0] != extent || memcmp(whole->extent + 1, part->extent, part->rank * sizeof *part->extent) != 0) {
+        if (whole->extent[0] != extent ||
+            memcmp(whole->extent + 1, part->extent, part->rank * sizeof *part->extent) != 0) {
             stop(m, "the extents of the collected values differ");
             return NULL;
         }

@@ -1,6 +1,6 @@
 /* Families (paper, section 6; design, section 7): the execution structure of a kernel graph, as text for people and as
- * a hash for comparing. What a value or a buffer is called, the order of nodes, and the order of operands of commutative
- * operators play no part in the hash. */
+ * a hash for comparing. What a value or a buffer is called, the order of nodes, and the order of operands of
+ * commutative operators play no part in the hash. */
 #include <string.h>
 
 #include "kernel/kernel.h"
@@ -170,7 +170,8 @@ static uint64_t hash_attr(hashing *h, const ef_knode *node)
     case EF_K_BUFFER: return h->buffer[node->attr];
     case EF_K_PICK: return hash_iter(h, (uint32_t)node->attr);
     case EF_K_LOOP: return hash_loop(h, &h->kernel->loops.at[node->attr]);
-    case EF_K_STATE: return mix(hash_iter(h, h->kernel->loops.at[ef_k_loop_of(node->attr)].iter), ef_k_leaf_of(node->attr));
+    case EF_K_STATE:
+        return mix(hash_iter(h, h->kernel->loops.at[ef_k_loop_of(node->attr)].iter), ef_k_leaf_of(node->attr));
     case EF_K_RESULT: return ef_k_leaf_of(node->attr);
     default: return node->attr;
     }

@@ -206,7 +206,8 @@ static bool bind_grid(ef_lowering *l, ef_axes scope)
     for (unsigned i = 0; i < n; i++) {
         ef_axis block = ef_axis_of(ef_axis_var(axis[i]), 0);
         uint32_t outer = axis[i] == block ? EF_NONE : ef_lower_iter(l, block);
-        ef_lower_bind(l, axis[i], ef_lower_iterator(l, (ef_iter){.kind = EF_ITER_GRID, .axis = axis[i], .outer = outer}));
+        ef_lower_bind(l, axis[i],
+                      ef_lower_iterator(l, (ef_iter){.kind = EF_ITER_GRID, .axis = axis[i], .outer = outer}));
     }
     l->kernel->grid = l->kernel->iters.count;
     return true;
@@ -306,7 +307,10 @@ static void add_inputs(ef_former *f)
     uint32_t *input = ef_arena_alloc(g->arena, f->program->inputs * sizeof *input);
     for (uint32_t i = 0; i < f->program->inputs; i++) {
         const ef_type_info *info = ef_type_at(f->ctx, ef_input_type(f->ctx, f->program->input[i]));
-        ef_kbuffer b = {.kind = EF_BUFFER_INPUT, .dtype = info->dtype, .rank = info->rank, .index = i,
+        ef_kbuffer b = {.kind = EF_BUFFER_INPUT,
+                        .dtype = info->dtype,
+                        .rank = info->rank,
+                        .index = i,
                         .name = ef_input_name(f->ctx, f->program->input[i])};
         memcpy(b.dim, info->dim, sizeof b.dim);
         input[i] = f->program->input[i];
@@ -349,7 +353,8 @@ static ef_expr find_stored(const ef_former *f, ef_expr e, unsigned *leaf)
 static bool copy_output(ef_former *f, ef_expr e, const ef_type_info *info, const char *name, uint32_t *buffer)
 {
     if (ef_type_at(f->ctx, ef_dag_type(f->dag, e))->is_tuple)
-        return ef_fail(f->diag, "cannot make kernels: output %s is a tuple of moved values; use one output a field", name);
+        return ef_fail(f->diag, "cannot make kernels: output %s is a tuple of moved values; use one output a field",
+                       name);
     *buffer = new_buffer(f, info, name);
     return form_kernel(f, e, true, *buffer);
 }
@@ -380,19 +385,85 @@ static bool add_output(ef_former *f, const ef_named *output)
     return true;
 }
 
-/* Buffer nodes were made while a buffer was still thought to be temporary: they take its final type. */
+/* ---- what nobody reads ---- */
+
+static void mark_read(const ef_kernel *k, ef_kid id, bool *seen, bool *read)
+{
+    const ef_knode *node = ef_kernel_node(k, id);
+    if (seen[id])
+        return;
+    seen[id] = true;
+    if (node->op == EF_K_BUFFER)
+        read[node->attr] = true;
+    for (unsigned i = 0; i < node->count; i++)
+        mark_read(k, node->child[i], seen, read);
+    for (unsigned i = 0; node->op == EF_K_LOOP && i < k->loops.at[node->attr].leaves; i++)
+        mark_read(k, k->loops.at[node->attr].next[i], seen, read);
+}
+
+/* Keeps the stores of a kernel that a later one or an output needs, and notes what they read. False when none is left.
+ */
+static bool prune_stores(const ef_kgraph *g, ef_kernel *k, bool *read)
+{
+    uint32_t kept = 0;
+    bool *seen = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *seen);
+    for (uint32_t i = 0; i < k->stores.count; i++) {
+        ef_kstore store = k->stores.at[i];
+        if (g->buffers.at[store.buffer].kind != EF_BUFFER_OUTPUT && !read[store.buffer])
+            continue;
+        mark_read(k, store.value, seen, read);
+        k->stores.at[kept++] = store;
+    }
+    k->stores.count = kept;
+    free(seen);
+    return kept > 0;
+}
+
+/* A stored tuple may have fields that nothing uses; what they alone need goes with them. */
+static void prune(ef_kgraph *g)
+{
+    bool *read = ef_xcalloc(g->buffers.count + 1, sizeof *read);
+    uint32_t *place = ef_xcalloc(g->kernels.count + 1, sizeof *place), kept = 0;
+    for (uint32_t i = g->kernels.count; i-- > 0;)
+        place[i] = prune_stores(g, g->kernels.at[i], read);
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        ef_kernel *k = g->kernels.at[i];
+        bool keep = place[i];
+        place[i] = kept;
+        if (keep)
+            g->kernels.at[kept++] = k;
+        else
+            kernel_free(k);
+    }
+    for (uint32_t i = 0; i < g->params.count; i++)
+        if (g->params.at[i].kernel != EF_NONE)
+            g->params.at[i].kernel = place[g->params.at[i].kernel];
+    g->kernels.count = kept;
+    free(read);
+    free(place);
+}
+
+/* From the kernel that stores a buffer to the last one that reads it. */
 static void find_lives(ef_kgraph *g)
 {
+    bool *read = ef_xcalloc(g->buffers.count + 1, sizeof *read);
     for (uint32_t i = 0; i < g->buffers.count; i++)
         g->buffers.at[i].born = EF_NONE;
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         const ef_kernel *k = g->kernels.at[i];
-        for (uint32_t s = 0; s < k->stores.count; s++)
-            g->buffers.at[k->stores.at[s].buffer].born = g->buffers.at[k->stores.at[s].buffer].dies = i;
-        for (ef_kid n = 0; n < ef_kernel_nodes(k); n++)
-            if (ef_kernel_node(k, n)->op == EF_K_BUFFER)
-                g->buffers.at[ef_kernel_node(k, n)->attr].dies = i;
+        bool *seen = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *seen);
+        memset(read, 0, g->buffers.count * sizeof *read);
+        for (uint32_t s = 0; s < k->stores.count; s++) {
+            ef_kbuffer *b = &g->buffers.at[k->stores.at[s].buffer];
+            b->born = b->dies = i;
+            mark_read(k, k->stores.at[s].value, seen, read);
+        }
+        for (uint32_t b = 0; b < g->buffers.count; b++)
+            if (read[b])
+                g->buffers.at[b].dies = i;
+        free(seen);
     }
+    free(read);
 }
 
 /* ---- the whole ---- */
@@ -413,6 +484,7 @@ static bool form(ef_former *f, ef_expr top)
     for (uint32_t i = 0; i < f->program->outputs; i++)
         if (!add_output(f, &f->program->output[i]))
             return false;
+    prune(f->graph);
     find_lives(f->graph);
     return true;
 }

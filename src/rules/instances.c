@@ -222,6 +222,8 @@ ef_instance_kind ef_instance_draw(ef_instance *x, const ef_rule *rule, uint64_t 
 {
     *x = (ef_instance){.rule = rule, .left = EF_NONE, .right = EF_NONE};
     ef_draw_start(&x->draw, seed);
+    if (rule->builder)
+        return ef_instance_draw_repair(x);
     if (!draw_left(x))
         return EF_INSTANCE_NONE;
     if (!conditions_hold(x))

@@ -8,7 +8,8 @@
 #include "rules/prove.h"
 #include "support/rng.h"
 
-#define MAX_FREE 24 /* independent sub-terms of one f */
+#define MAX_FREE 24      /* independent sub-terms of one f */
+#define LARGE_POINTS 512 /* at which f is tried for overflow */
 
 /* How a term depends on the producer's result. */
 typedef enum { INDEPENDENT, ONLY, SHIFT, SCALE, WAYS } way;
@@ -460,9 +461,10 @@ static bool reaches_free(synthesis *y, ef_id class, unsigned depth)
     return false;
 }
 
-/* A term of x alone. For the producer's operand it is opened as far as pointwise operators and reductions go; for f
- * only where that leads to inputs that the producer's operand reads as well. */
-static ef_expr independent_image(synthesis *y, ef_id class, bool producer, bool reduced, unsigned depth)
+/* A term of x alone. For the producer's operand it is opened as far as pointwise operators and reductions of p's own
+ * dimension go (a tile of one element is enough to look at); for f only where that leads to inputs that the producer's
+ * operand reads as well. */
+static ef_expr independent_image(synthesis *y, ef_id class, bool producer, unsigned depth)
 {
     ef_egraph *g = y->g;
     double value;
@@ -476,13 +478,12 @@ static ef_expr independent_image(synthesis *y, ef_id class, bool producer, bool 
         ef_op op = (ef_op)g->op.at[n];
         ef_expr child[3];
         bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) ||
-                  (producer && op == EF_REDUCE && !reduced);
+                  (producer && op == EF_REDUCE && reduces_same(y, n));
         bool leads = producer;
         for (unsigned i = 0; ok && !leads && i < g->arity.at[n]; i++)
             leads = reaches_free(y, ef_node_children(g, n)[i], depth);
         for (unsigned i = 0; ok && leads && i < g->arity.at[n]; i++)
-            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, reduced || op == EF_REDUCE,
-                                               depth + 1)) != EF_NONE;
+            ok = (child[i] = independent_image(y, ef_node_children(g, n)[i], producer, depth + 1)) != EF_NONE;
         if (ok && leads)
             return element(y, op, child, g->arity.at[n]);
     }
@@ -502,7 +503,7 @@ static ef_expr image(synthesis *y, ef_id class, way w, const ef_expr *s)
     if (literal_of(y, class, &value))
         return ef_dag_const(y->dag, value);
     if (w == INDEPENDENT)
-        return independent_image(y, class, false, false, 0);
+        return independent_image(y, class, false, 0);
     ef_id n = d.node[w];
     ef_expr child[3];
     for (unsigned i = 0; i < g->arity.at[n]; i++)
@@ -543,9 +544,9 @@ typedef struct {
 
 static void producer_inputs(synthesis *y, ef_expr *s, ef_expr *t)
 {
-    for (unsigned i = 0; i < y->leaves; i++) {
-        s[i] = ef_prove_input(y->dag, "s", i);
-        t[i] = ef_prove_input(y->dag, "t", i);
+    for (unsigned i = 0; i < EF_MAX_LEAVES; i++) {
+        s[i] = i < y->leaves ? ef_prove_input(y->dag, "s", i) : EF_NONE;
+        t[i] = i < y->leaves ? ef_prove_input(y->dag, "t", i) : EF_NONE;
     }
 }
 
@@ -616,47 +617,98 @@ static bool never_negative(const synthesis *y, ef_expr e)
     }
 }
 
-/* The evaluator and the generated loops skip a contribution whose local producer value still is the identity. That is
- * right only when such a contribution is the consumer's identity: wherever the producer's operand G(x) is its identity,
- * f(x, s) must be the consumer's, for every s. */
-static bool identity_implies_identity(synthesis *y, ef_reducer base, ef_id consumer, way used, ef_reducer consumer_base)
+/* The scalar images of the producer's operands and of f over common inputs, of which f opens the terms that the
+ * operands read. */
+typedef struct {
+    ef_expr operand[EF_MAX_LEAVES], f;
+} joint_image;
+
+static bool image_jointly(synthesis *y, ef_id consumer, way used, joint_image *j)
 {
-    static const double extremes[] = {-INFINITY, 0, INFINITY, 1};
-    ef_rng rng = {23};
     ef_expr s[EF_MAX_LEAVES], t[EF_MAX_LEAVES];
+    bool complete = true;
     producer_inputs(y, s, t);
     y->free_count = 0;
     y->expand = true;
-    ef_expr operand =
-        independent_image(y, y->local[0], true, false, 0); /* later leaves of a producer follow its first */
-    ef_expr f = operand == EF_NONE ? EF_NONE : image(y, consumer, used, s);
+    for (unsigned i = 0; i < y->leaves; i++)
+        complete = complete && (j->operand[i] = independent_image(y, y->local[i], true, 0)) != EF_NONE;
+    complete = complete && (j->f = image(y, consumer, used, s)) != EF_NONE;
     y->free_count = 0;
     y->expand = false;
-    if (f == EF_NONE)
-        return false;
+    return complete;
+}
+
+/* A random point but for the inputs that `operand` reads: those are `value`. */
+static point extreme_point(const synthesis *y, ef_expr operand, double value, ef_rng *rng)
+{
+    point p = {0};
+    for (unsigned i = 0; i < MAX_FREE; i++)
+        p.x[i] = ef_rng_normal(rng);
+    for (unsigned i = 0; i < EF_MAX_LEAVES; i++)
+        p.s[i] = 0.1 + fabs(ef_rng_normal(rng));
+    point q = p;
+    for (unsigned i = 0; i < MAX_FREE; i++) {
+        point r = p;
+        r.x[i] += 1;
+        if (value_at(y, operand, &p) != value_at(y, operand, &r))
+            q.x[i] = value;
+    }
+    return q;
+}
+
+/* The evaluator and the generated loops skip a contribution for which some leaf of the local producer value still is
+ * the identity. That is right only when such a contribution is the consumer's identity: wherever that leaf's operand
+ * G(x) is its identity, f(x, s) must be the consumer's, for every s. */
+static bool identity_implies_identity(const synthesis *y, const joint_image *j, unsigned which, ef_reducer base,
+                                      ef_reducer consumer_base)
+{
+    static const double extremes[] = {-INFINITY, 0, INFINITY, 1};
+    ef_rng rng = {23};
+    ef_expr operand = j->operand[which];
     if ((base == EF_RED_SUM && !never_negative(y, operand)) || base == EF_RED_PROD)
         return false;
     for (unsigned e = 0; e < 4; e++)
         for (unsigned round = 0; round < 8; round++) {
-            point p = {0};
-            for (unsigned i = 0; i < MAX_FREE; i++)
-                p.x[i] = ef_rng_normal(&rng);
-            for (unsigned i = 0; i < EF_MAX_LEAVES; i++)
-                p.s[i] = 0.1 + fabs(ef_rng_normal(&rng));
-            point q = p;
-            /* move only the inputs that the producer's operand reads */
-            for (unsigned i = 0; i < MAX_FREE; i++) {
-                point r = p;
-                r.x[i] += 1;
-                double here = value_at(y, operand, &p), there = value_at(y, operand, &r);
-                if (here != there)
-                    q.x[i] = extremes[e];
-            }
-            if (value_at(y, operand, &q) != ef_reducer_identity(base))
-                continue;
-            if (value_at(y, f, &q) != ef_reducer_identity(consumer_base))
+            point p = extreme_point(y, operand, extremes[e], &rng);
+            if (value_at(y, operand, &p) == ef_reducer_identity(base) &&
+                value_at(y, j->f, &p) != ef_reducer_identity(consumer_base))
                 return false;
         }
+    return true;
+}
+
+/* A point of large values, the producer's local value g at it in s, and in t what that may have become in the end. */
+static void large_point(const synthesis *y, const joint_image *j, const ef_reducer *base, point *p, point *t,
+                        ef_rng *rng)
+{
+    static const double magnitude[] = {1, 100, 10000, 100000, 1000000};
+    for (unsigned i = 0; i < MAX_FREE; i++)
+        p->x[i] = ef_rng_normal(rng) * magnitude[ef_rng_below(rng, 4)];
+    for (unsigned i = 0; i < y->leaves; i++) /* the sums of a repaired producer are of moderate size */
+        p->s[i] = i > 0 && base[i] == EF_RED_SUM ? 0.1 + fabs(ef_rng_normal(rng)) : value_at(y, j->operand[i], p);
+    *t = *p;
+    for (unsigned i = 0; i < y->leaves; i++) {
+        double change = fabs(ef_rng_normal(rng)) * magnitude[ef_rng_below(rng, 5)];
+        t->s[i] += base[i] == EF_RED_MIN ? -change : change;
+    }
+}
+
+/* No form that overflows where the original did not: where f(x, t) is finite, so must be f(x, g), and h(f(x, g), g, t)
+ * must be what it was proved to be. exp(x - s) is of this kind when s is the maximum of x, but not when it is that of
+ * something else. */
+static bool finite_locally(const synthesis *y, const joint_image *j, const ef_reducer *base, ef_scalar h)
+{
+    ef_rng rng = {29};
+    for (unsigned round = 0; round < LARGE_POINTS; round++) {
+        point p = {0}, t = {0};
+        large_point(y, j, base, &p, &t, &rng);
+        double before = value_at(y, j->f, &p), after = value_at(y, j->f, &t);
+        bool seen = true;
+        for (unsigned i = 0; i < y->leaves; i++)
+            seen = seen && isfinite(p.s[i]) && p.s[i] != ef_reducer_identity(base[i]);
+        if (seen && isfinite(after) && !close_to(ef_scalar_eval(y->ctx, h, before, p.s, t.s), after))
+            return false;
+    }
     return true;
 }
 
@@ -776,6 +828,18 @@ static bool any_repaired(ef_ctx *ctx, ef_reducer reducer)
            (info->leaves > 1 && (any_repaired(ctx, info->left) || any_repaired(ctx, info->right)));
 }
 
+/* Whether local values may stand for what they will be repaired to. */
+static bool safe(synthesis *y, ef_id consumer, way used, const ef_reducer *producer_base, const consumer_leaf *leaf)
+{
+    joint_image j = {0};
+    if (!image_jointly(y, consumer, used, &j))
+        return false;
+    for (unsigned i = 0; i < y->leaves; i++)
+        if (!identity_implies_identity(y, &j, i, producer_base[i], leaf->base))
+            return false;
+    return used == INDEPENDENT || finite_locally(y, &j, producer_base, leaf->h);
+}
+
 static ef_id synthesise(synthesis *y, ef_id g_class, ef_id consumer_operand)
 {
     ef_egraph *g = y->g;
@@ -795,7 +859,7 @@ static ef_id synthesise(synthesis *y, ef_id g_class, ef_id consumer_operand)
             return EF_NONE;
         h[i] = leaf.h;
         dependent = dependent || used != INDEPENDENT;
-        if (!identity_implies_identity(y, producer_base[0], operand[i], used, base[i]))
+        if (!safe(y, operand[i], used, producer_base, &leaf))
             return EF_NONE;
         if ((result[i] = rebuild(y, operand[i], used)) == EF_NONE)
             return EF_NONE;

@@ -6,8 +6,8 @@
  * derived bottom-up over the e-graph: a term is independent of s, a closed function of s alone, shifted by a function
  * of s (a + tau(s)), or scaled by one (a * sigma(s)). For a sum, h(c) = c * sigma(t) / sigma(s); for a max or min, h(c)
  * = c + tau(t) - tau(s) (or the ratio, when it is positive). h is simplified and (a), (b) are proved by the e-graph
- * over scalar rules (prove.c); (a), (c) and what happens where the producer has seen nothing are checked at random
- * points. Whatever is not proved is refused. */
+ * over scalar rules (prove.c); (a), (c), what happens where some leaf of the producer has seen nothing, and that
+ * nothing overflows before the producer is complete are checked at random points. Whatever is not proved is refused. */
 #ifndef EF_RULES_REPAIR_H
 #define EF_RULES_REPAIR_H
 

@@ -13,6 +13,10 @@
  * An ill-typed right side, or one of another type, is a failure too, unless the rule says same_type. So is a rule for
  * which not enough instances can be built: it may be one that never applies.
  *
+ * A rule whose right side a builder makes (fuse-repair) is applied in an e-graph, and what it built is read back. Its
+ * instances say whether there is a right side: finding none where there is one fails as finding one where there is
+ * none. Their masks leave no row without a number, but tiles, and the rounding they may cause is that of the left side.
+ *
  * The scalar rules of the repair prover speak of real numbers where everything is defined: they are tested on positive
  * arguments of moderate size only, because mul(x, recip(x)) = 1 and its like hold nowhere else. */
 #include "rules/ruletest.h"
@@ -45,6 +49,7 @@ typedef enum { HOLDS, FAILS, USELESS } verdict;
 static double draw_value(const data_source *source, ef_dtype dtype, bool masks, ef_rng *rng)
 {
     double normal = ef_rng_normal(rng), unit = ef_rng_unit(rng);
+    bool builder = source->instance->rule->builder != NULL;
     if (dtype == EF_BOOL)
         return unit < 0.5;
     if (dtype == EF_I32 || dtype == EF_I64) /* sums of these are no zeros to divide by */
@@ -53,11 +58,42 @@ static double draw_value(const data_source *source, ef_dtype dtype, bool masks, 
         return 0.2 + 2.8 * unit;
     switch (source->kind) {
     case NORMAL: return normal;
-    case LARGE: return normal * pow(10, 6 * unit);
+    case LARGE: return normal * pow(10, (builder ? 3 : 6) * unit);
     case MASKED: return masks && unit < 0.4 ? -INFINITY : normal;
     case TINY: return unit < 0.5 ? 0 : normal * pow(10, -60 * (unit - 0.5));
     }
     return normal;
+}
+
+/* The masks of a builder's instance stand at positions along one dimension: scattered, all but one, or all on one side
+ * of it, so that whole tiles are masked. That one position is the same in all inputs and never masked: a row that is
+ * masked out altogether has no meaning. Conditions always mask, other inputs where the distribution says so. */
+static void put_masks(const data_source *source, const ef_type_info *type, ef_rng *rng, ef_tensor *out)
+{
+    const ef_masks *masks = &source->instance->masks;
+    bool condition = type->dtype == EF_BOOL;
+    uint64_t stride = 1, extent = 0, count = 1;
+    if (!condition && source->kind != MASKED)
+        return;
+    for (unsigned i = 0; i < type->rank; i++) { /* from the last */
+        if (type->dim[i] == masks->dim)
+            extent = ef_dim_extent(source->instance->draw.ctx, masks->dim);
+        stride *= extent ? 1 : ef_dim_extent(source->instance->draw.ctx, type->dim[i]);
+        count *= ef_dim_extent(source->instance->draw.ctx, type->dim[i]);
+    }
+    if (extent == 0)
+        return;
+    uint64_t kept = source->seed % extent;
+    uint32_t style = ef_rng_below(rng, 4);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = i / stride % extent;
+        bool scattered = ef_rng_below(rng, 5) < 2;
+        bool mask = at != kept && (style == 0 ? at < kept : style == 1 ? at > kept : style == 2 || scattered);
+        if (condition)
+            out->data[i] = !mask;
+        else if (mask)
+            out->data[i] = masks->value;
+    }
 }
 
 static void fill(void *user, uint32_t input, ef_tensor *out)
@@ -65,7 +101,7 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
     const data_source *source = user;
     const ef_type_info *type = ef_type_at(source->instance->draw.ctx, ef_input_type(source->instance->draw.ctx, input));
     ef_rng rng = {source->seed + input * UINT64_C(0x9e3779b97f4a7c15)};
-    bool masks = ef_rng_below(&rng, 2) == 0, all = ef_rng_below(&rng, 8) == 0;
+    bool masks = !source->instance->rule->builder && ef_rng_below(&rng, 2) == 0, all = ef_rng_below(&rng, 8) == 0;
     uint64_t count = 1;
     for (unsigned i = 0; i < out->rank; i++)
         count *= out->extent[i];
@@ -74,6 +110,8 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
         if (source->kind == MASKED && masks && all && type->dtype >= EF_F16) /* rows that are masked out altogether */
             out->data[i] = -INFINITY;
     }
+    if (source->instance->masks.inputs >> input & 1u)
+        put_masks(source, type, &rng, out);
 }
 
 /* ---- tilings ---- */
@@ -175,7 +213,9 @@ static verdict evaluate(ef_instance *x, distribution kind, finding *found)
     EF_VEC(ef_expr) roots = {0};
     ef_vec_push(&roots, x->left);
     ef_vec_push(&roots, x->right);
-    for (ef_expr e = 0; kind != NORMAL && e < ef_dag_count(dag); e++)
+    /* what a builder makes must not blow up: its own values say nothing of the magnitude */
+    uint32_t terms = x->rule->builder ? x->left : ef_dag_count(dag);
+    for (ef_expr e = 0; kind != NORMAL && e < terms; e++)
         ef_vec_push(&roots, e);
     data_source source = {x, kind, ef_rng_next(&x->draw.rng)};
     *found = (finding){.kind = kind};
@@ -213,7 +253,7 @@ static verdict test_instance(ef_instance *x, finding *found)
 {
     verdict result = evaluate(x, NORMAL, found);
     for (int kind = LARGE; kind <= TINY && result == HOLDS && !x->draw.scalar; kind++) {
-        if (kind == MASKED && multiplies(x))
+        if (kind == MASKED && !x->rule->builder && multiplies(x))
             continue;
         result = evaluate(x, (distribution)kind, found);
         if (result == USELESS)
@@ -270,9 +310,14 @@ static void print_sizes(const ef_instance *x, const ef_tiling *tiling, ef_strbuf
     ef_strbuf_puts(out, "\n");
 }
 
-static void print_failure(const ef_instance *x, const finding *found, bool typed, ef_strbuf *out)
+static void print_failure(const ef_instance *x, ef_instance_kind kind, const finding *found, ef_strbuf *out)
 {
-    if (!typed && x->right == EF_NONE)
+    bool typed = kind == EF_INSTANCE_APPLIES;
+    if (kind == EF_INSTANCE_LOST)
+        ef_strbuf_printf(out, "%s: no right side is found where there is one\n", x->rule->name);
+    else if (kind == EF_INSTANCE_WRONG)
+        ef_strbuf_printf(out, "%s: a right side is found where there is none\n", x->rule->name);
+    else if (!typed && x->right == EF_NONE)
         ef_strbuf_printf(out, "%s: the right side is ill-typed: %s\n", x->rule->name, found->diag.text);
     else if (!typed)
         ef_strbuf_printf(out, "%s: the right side has another type\n", x->rule->name);
@@ -285,7 +330,7 @@ static void print_failure(const ef_instance *x, const finding *found, bool typed
     print_side(x, "right", x->right, out);
     print_inputs(x, out);
     print_sizes(x, typed ? &found->tiles.tiling : NULL, out);
-    if (!typed)
+    if (kind == EF_INSTANCE_ILL_TYPED)
         ef_strbuf_puts(out, "  a rule that applies only where the types agree says same_type\n");
 }
 
@@ -293,13 +338,13 @@ static void print_failure(const ef_instance *x, const finding *found, bool typed
 
 typedef struct {
     unsigned wanted, applied, failing, tries;
-    unsigned kinds[EF_INSTANCE_ILL_TYPED + 1];
+    unsigned kinds[EF_INSTANCE_KINDS];
     uint32_t smallest; /* nodes of the instance that `failure` shows */
     ef_strbuf failure;
 } progress;
 
 /* Keeps the smallest of the failing instances. */
-static void keep_failure(progress *p, const ef_instance *x, const finding *found, bool typed)
+static void keep_failure(progress *p, const ef_instance *x, ef_instance_kind kind, const finding *found)
 {
     uint32_t size = ef_dag_count(x->draw.dag);
     if (p->failing++ && size >= p->smallest)
@@ -307,7 +352,7 @@ static void keep_failure(progress *p, const ef_instance *x, const finding *found
     p->smallest = size;
     ef_strbuf_free(&p->failure);
     p->failure = (ef_strbuf){0};
-    print_failure(x, found, typed, &p->failure);
+    print_failure(x, kind, found, &p->failure);
 }
 
 static void try_seed(progress *p, const ef_rule *rule, uint64_t seed)
@@ -317,32 +362,21 @@ static void try_seed(progress *p, const ef_rule *rule, uint64_t seed)
     ef_instance_kind kind = ef_instance_draw(&x, rule, seed, &found.diag);
     p->tries++;
     p->kinds[kind]++;
-    if (kind == EF_INSTANCE_ILL_TYPED) {
-        keep_failure(p, &x, &found, false);
+    if (kind > EF_INSTANCE_APPLIES) {
+        keep_failure(p, &x, kind, &found);
     } else if (kind == EF_INSTANCE_APPLIES) {
         verdict result = test_instance(&x, &found);
         p->applied += result != USELESS;
         if (result == FAILS)
-            keep_failure(p, &x, &found, true);
+            keep_failure(p, &x, kind, &found);
     }
     ef_instance_free(&x);
-}
-
-/* The check of a rule whose right side a builder makes (repair). Its instances need an e-graph: draw a left side
- * (ef_instance_draw up to the conditions), add it with ef_egraph_add_expr, find the match with ef_pattern_search, let
- * rule->builder make the right side's class, and extract a term of it to compare with. */
-static verdict check_native(const ef_rule *rule, unsigned instances, uint64_t seed, progress *p)
-{
-    (void)rule, (void)instances, (void)seed, (void)p;
-    return USELESS;
 }
 
 static bool check_rule(const ef_rule *rule, unsigned instances, uint64_t seed, progress *p)
 {
     ef_rng rng = {seed ^ ef_hash(rule->name, strlen(rule->name))};
     *p = (progress){.wanted = instances};
-    if (rule->builder)
-        return check_native(rule, instances, seed, p) != FAILS;
     while (p->applied < instances && p->tries < TRIES_PER_INSTANCE * instances && p->failing < instances)
         try_seed(p, rule, ef_rng_next(&rng));
     if (p->failing)
@@ -351,9 +385,9 @@ static bool check_rule(const ef_rule *rule, unsigned instances, uint64_t seed, p
         ef_strbuf_printf(
             &p->failure,
             "%s: only %u of %u instances could be built in %u tries (ill-typed left side %u, condition %u, "
-            "type of right side %u, both sides the same %u): the rule may never apply\n",
+            "type of right side %u, both sides the same %u, refused %u): the rule may never apply\n",
             rule->name, p->applied, instances, p->tries, p->kinds[EF_INSTANCE_NONE], p->kinds[EF_INSTANCE_CONDITION],
-            p->kinds[EF_INSTANCE_TYPE], p->kinds[EF_INSTANCE_SAME]);
+            p->kinds[EF_INSTANCE_TYPE], p->kinds[EF_INSTANCE_SAME], p->kinds[EF_INSTANCE_REFUSED]);
     return p->failure.length == 0;
 }
 
@@ -366,7 +400,6 @@ bool ef_rules_check(const ef_ruleset *set, unsigned instances, uint64_t seed, ef
         progress p;
         bool holds = check_rule(rule, instances, seed, &p);
         sum.rules++;
-        sum.native += rule->builder != NULL;
         sum.failures += !holds;
         sum.instances += p.applied;
         if (report)

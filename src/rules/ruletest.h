@@ -9,7 +9,6 @@
 
 typedef struct {
     unsigned rules, failures;
-    unsigned native;    /* rules whose right side is a builder in C: see check_native */
     uint64_t instances; /* applied, of all rules */
 } ef_rulecheck;
 

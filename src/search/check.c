@@ -602,6 +602,7 @@ static bool close_once(const checker *c, ef_expr *parent)
     ef_intern *table = ef_intern_new();
     EF_VEC(ef_expr) first = {0}; /* by signature */
     bool changed = false;
+    ef_vec_reserve(&first, ef_dag_count(c->dag));
     for (ef_expr e = 0; e < ef_dag_count(c->dag); e++) {
         struct {
             uint64_t attr;

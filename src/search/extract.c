@@ -720,8 +720,8 @@ static bool closes_cycle(extractor *x, slot_id id, const option *o)
     return false;
 }
 
-/* Best first, but among bounds that mean the same the one that is nearest to completion: else a plateau of equal costs is
- * searched in breadth and nothing is ever finished. */
+/* Best first, but among bounds that mean the same the one that is nearest to completion: else a plateau of equal costs
+ * is searched in breadth and nothing is ever finished. */
 static bool before(const partial *a, const partial *b)
 {
     double x = floor(a->bound * 4), y = floor(b->bound * 4); /* quarters of a microsecond */

@@ -1,5 +1,5 @@
-/* Growable arrays: EF_VEC(T) is a struct {T *at; uint32_t count, capacity}. Freed by ef_vec_free. After a reserve or push
- * `at` is never NULL. */
+/* Growable arrays: EF_VEC(T) is a struct {T *at; uint32_t count, capacity}. Freed by ef_vec_free. After a reserve or
+ * push `at` is never NULL. */
 #ifndef EF_SUPPORT_VEC_H
 #define EF_SUPPORT_VEC_H
 

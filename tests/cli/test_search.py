@@ -24,11 +24,6 @@ def test_search_is_deterministic(equiforge):
         assert first[key] == second[key]
 
 
-def test_keys_of_extraction_are_absent(equiforge):
-    value = equiforge.json("search", PROGRAM)
-    assert not {"extraction_s", "expanded", "candidates", "complete"} & value.keys()
-
-
 def test_node_limit_ends_cleanly(equiforge):
     value = equiforge.json("search", PROGRAM, "--node-limit", 50)
     assert value["saturated"] is False

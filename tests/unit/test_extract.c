@@ -78,8 +78,10 @@ static void compare(const saturated *s, const char *path, const ef_extraction *e
     ef_var kept = strstr(path, "layernorm") ? ef_var_find(s->ctx, "k", 1) : EF_NONE;
     shrink(s->ctx, seed, kept);
     ef_tiling tiling = {tile, draw_tiles(s->ctx, &rng, kept, tile, 64), 2};
-    ef_evaluation *want = ef_evaluate(s->program->dag, &s->program->output[0].expr, 1, &tiling, random_input, &seed, 0, &diag);
-    ef_evaluation *have = ef_evaluate(e->dag, &e->candidate.at[index].output[0], 1, &tiling, random_input, &seed, 0, &diag);
+    ef_evaluation *want =
+        ef_evaluate(s->program->dag, &s->program->output[0].expr, 1, &tiling, random_input, &seed, 0, &diag);
+    ef_evaluation *have =
+        ef_evaluate(e->dag, &e->candidate.at[index].output[0], 1, &tiling, random_input, &seed, 0, &diag);
     if (!want || !have)
         fail_msg("%s, candidate %u: %s", path, index, diag.text);
     double difference = ef_evaluation_difference(want, 0, have, 0, 1e-3);
@@ -96,18 +98,26 @@ static void test_candidates_compute_the_program(void **state)
 {
     (void)state;
     static const char *const paths[] = {
-        "tests/programs/gated_mlp_b16.ef",     "tests/programs/gated_mlp_b1.ef",
-        "tests/programs/lora_b16.ef",          "tests/programs/lora_b1.ef",
-        "tests/programs/ngpt_b16.ef",          "tests/programs/rmsnorm_linear_b16.ef",
-        "tests/programs/rmsnorm_linear_b1.ef", "tests/programs/rmsnorm_mlp_b16.ef",
-        "tests/programs/rmsnorm_swiglu_b8.ef", "tests/programs/layernorm_gemm_b16.ef",
-        "tests/programs/mha_decode_b1.ef",     "tests/programs/mha_decode_b16.ef",
-        "tests/programs/mha_prefill_b16.ef",   "tests/programs/variants/sinks.ef",
+        "tests/programs/gated_mlp_b16.ef",
+        "tests/programs/gated_mlp_b1.ef",
+        "tests/programs/lora_b16.ef",
+        "tests/programs/lora_b1.ef",
+        "tests/programs/ngpt_b16.ef",
+        "tests/programs/rmsnorm_linear_b16.ef",
+        "tests/programs/rmsnorm_linear_b1.ef",
+        "tests/programs/rmsnorm_mlp_b16.ef",
+        "tests/programs/rmsnorm_swiglu_b8.ef",
+        "tests/programs/layernorm_gemm_b16.ef",
+        "tests/programs/mha_decode_b1.ef",
+        "tests/programs/mha_decode_b16.ef",
+        "tests/programs/mha_prefill_b16.ef",
+        "tests/programs/variants/sinks.ef",
         "tests/programs/variants/gqa_decode.ef",
     };
     for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
         saturated s = saturate(paths[p]);
-        ef_extract_options options = {.compaction = EF_COMPACT_EARLY, .state_limit = 60000, .time_limit = 60, .keep = 60};
+        ef_extract_options options = {
+            .compaction = EF_COMPACT_EARLY, .state_limit = 60000, .time_limit = 60, .keep = 60};
         ef_extraction *e = ef_extract(s.search, &options);
         assert_true(e->candidate.count > 0);
         for (uint32_t i = 0; i < e->candidate.count; i++)
@@ -148,8 +158,10 @@ static void test_budget(void **state)
 {
     (void)state;
     saturated s = saturate("tests/programs/ngpt_b16.ef");
-    ef_extraction *few = ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .state_limit = 5000, .keep = 1});
-    ef_extraction *all = ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 100, .keep = 1000});
+    ef_extraction *few =
+        ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .state_limit = 5000, .keep = 1});
+    ef_extraction *all =
+        ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 100, .keep = 1000});
     assert_false(few->complete);
     assert_true(all->complete && all->candidate.count == all->candidates);
     double best = all->candidate.at[0].cost;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "rules/repair.h"
 #include "rules/ruletest.h"
 
 static ef_ruleset *parse(const char *text)
@@ -31,9 +32,10 @@ typedef struct {
 static void note(void *user, const ef_rule *rule, const char *failure, unsigned instances)
 {
     record *r = user;
+    (void)rule;
     if (failure)
         ef_strbuf_puts(&r->failures, failure);
-    if (!rule->builder && instances < r->least)
+    if (instances < r->least)
         r->least = instances;
 }
 
@@ -151,6 +153,57 @@ static void test_wrong_rules_are_caught(void **state)
     assert_int_equal(missed, 0);
 }
 
+/* ---- wrong builders ---- */
+
+static ef_id refuses_all(const ef_scope *scope, const ef_rule *rule, const ef_match *match)
+{
+    (void)scope, (void)rule, (void)match;
+    return EF_NONE;
+}
+
+/* Fuses without repairing: what was accumulated under an old maximum stays as it was. */
+static ef_id repairs_nothing(const ef_scope *scope, const ef_rule *rule, const ef_match *match)
+{
+    ef_egraph *g = scope->graph;
+    ef_id fused = ef_repair_build(scope, rule, match);
+    if (fused == EF_NONE)
+        return EF_NONE;
+    uint64_t attr = g->attr.at[fused];
+    ef_reducer_info info = *ef_reducer_at(g->ctx, ef_attr_reducer(attr));
+    for (unsigned i = 0; i < info.terms; i++)
+        info.h[i] = ef_scalar_param(g->ctx, EF_PARAM_C, 0);
+    ef_reducer none = ef_reducer_repaired(g->ctx, info.left, info.right, info.h);
+    return ef_egraph_add(g, EF_REDUCE_P, ef_attr_reduce(none, ef_attr_reduce_at(attr)), ef_node_origins(g, fused), 1);
+}
+
+/* Says that everything fuses. */
+static ef_id fuses_all(const ef_scope *scope, const ef_rule *rule, const ef_match *match)
+{
+    ef_id fused = ef_repair_build(scope, rule, match);
+    return fused == EF_NONE ? match->root : fused;
+}
+
+static void test_wrong_builders_are_caught(void **state)
+{
+    (void)state;
+    static const struct {
+        ef_builder_fn builder;
+        const char *says;
+    } builders[] = {{refuses_all, "no right side is found where there is one"},
+                    {repairs_nothing, "the sides differ"},
+                    {fuses_all, "a right side is found where there is none"}};
+    for (unsigned i = 0; i < sizeof builders / sizeof *builders; i++) {
+        ef_rulecheck sum;
+        ef_ruleset *set = parse("rule fuse\n  tuple(reduce_p[?r, ?p](?g), reduce_p[?s, ?p](?y)) => native repair\n");
+        set->rules.at[0].builder = builders[i].builder;
+        record r = check(set, 50, 1, &sum);
+        assert_int_equal(sum.failures, 1);
+        assert_non_null(strstr(r.failures.text, builders[i].says));
+        ef_strbuf_free(&r.failures);
+        ef_ruleset_free(set);
+    }
+}
+
 static void test_wrong_scalar_rules_are_caught(void **state)
 {
     (void)state;
@@ -212,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_rules_hold),
         cmocka_unit_test(test_scalar_rules_hold),
         cmocka_unit_test(test_wrong_rules_are_caught),
+        cmocka_unit_test(test_wrong_builders_are_caught),
         cmocka_unit_test(test_wrong_scalar_rules_are_caught),
         cmocka_unit_test(test_failure_shows_the_instance),
         cmocka_unit_test(test_deterministic_from_the_seed),

@@ -1,0 +1,56 @@
+/* equiforge run FILE: compiles a program for this processor, runs it, and says how fast and how exact it is. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+static bool print_json(const equiforge_run_result *r, bool check, bool emit)
+{
+    json_t *object = json_pack("{s:f, s:I}", "us", r->us, "kernels", (json_int_t)r->kernels);
+    if (check) {
+        json_object_set_new(object, "rel_l2", json_real(r->rel_l2));
+        json_object_set_new(object, "inputs", json_string(r->inputs));
+    }
+    if (emit)
+        json_object_set_new(object, "source", json_string(r->source));
+    return cli_json(object);
+}
+
+static void print_text(const char *file, const equiforge_run_result *r, bool check, bool emit)
+{
+    if (emit)
+        fputs(r->source, stdout);
+    printf("%s%s: %.1f us, %zu kernel%s\n", emit ? "// " : "", file, r->us, r->kernels, r->kernels == 1 ? "" : "s");
+    if (check)
+        printf("%srelative L2 error %.3g (%s inputs)\n", emit ? "// " : "", r->rel_l2, r->inputs);
+}
+
+int cli_run(int argc, char **argv)
+{
+    const char *file = NULL;
+    bool json = false, emit = false;
+    equiforge_run_options run = {.repeat = 10, .seed = 1};
+    const cli_option options[] = {
+        {"--json", CLI_FLAG, &json},          {"--check", CLI_FLAG, &run.check},      {"--emit", CLI_FLAG, &emit},
+        {"--repeat", CLI_COUNT, &run.repeat}, {"--threads", CLI_COUNT, &run.threads}, {"--seed", CLI_SEED, &run.seed},
+        {"--dims", CLI_TEXT, &run.dims},      {"--tile", CLI_TEXT, &run.tiles}};
+    if (!cli_arguments(argc, argv, options, sizeof options / sizeof *options, &file))
+        return EQUIFORGE_BAD_INPUT;
+    if (run.threads > 1024)
+        return cli_fail("run: --threads takes at most 1024");
+    equiforge_session *session = equiforge_session_new();
+    equiforge_program *program;
+    equiforge_run_result result;
+    equiforge_status status = equiforge_open(session, file, &program);
+    if (status == EQUIFORGE_OK)
+        status = equiforge_run(program, &run, &result);
+    if (status != EQUIFORGE_OK)
+        cli_report(session, status);
+    else if (!json)
+        print_text(file, &result, run.check, emit);
+    else if (!print_json(&result, run.check, emit))
+        status = EQUIFORGE_FAILED;
+    equiforge_close(program);
+    equiforge_session_free(session);
+    return status;
+}

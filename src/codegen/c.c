@@ -1,0 +1,465 @@
+/* The C generator: see c.h. A kernel is a function: OpenMP loops over the grid, and in them the tiles of the body in
+ * the order of their numbers, with the loops of reductions where they stand. */
+#include "codegen/c.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/c_print.h"
+
+const char *const ef_c_type_names[] = {
+    [C_INT] = "int", [C_LONG] = "int64_t", [C_FLOAT] = "float", [C_DOUBLE] = "double"};
+
+c_type ef_c_type(ef_dtype dtype)
+{
+    static const c_type type[EF_DTYPE_COUNT] = {[EF_BOOL] = C_INT,  [EF_NUM] = C_FLOAT, [EF_I32] = C_INT,
+                                                [EF_I64] = C_LONG,  [EF_F16] = C_FLOAT, [EF_BF16] = C_FLOAT,
+                                                [EF_F32] = C_FLOAT, [EF_F64] = C_DOUBLE};
+    return type[dtype];
+}
+
+/* How elements lie in memory. */
+static const char *memory_type(ef_dtype dtype)
+{
+    static const char *const type[EF_DTYPE_COUNT] = {
+        [EF_BOOL] = "uint8_t", [EF_NUM] = "float",     [EF_I32] = "int32_t", [EF_I64] = "int64_t",
+        [EF_F16] = "uint16_t", [EF_BF16] = "uint16_t", [EF_F32] = "float",   [EF_F64] = "double"};
+    return type[dtype];
+}
+
+/* ---- text ---- */
+
+void ef_c_line(ef_c *c, const char *format, ...)
+{
+    va_list args;
+    char text[4096];
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (length < 0 || length >= (int)sizeof text) {
+        c->failed = true;
+        return;
+    }
+    if (text[0] != '#')
+        for (unsigned i = 0; i < c->indent; i++)
+            ef_strbuf_puts(c->out, "    ");
+    ef_strbuf_puts(c->out, text);
+    ef_strbuf_puts(c->out, "\n");
+}
+
+const char *ef_c_text(ef_c *c, const char *format, ...)
+{
+    va_list args;
+    char text[4096];
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (length < 0 || length >= (int)sizeof text)
+        c->failed = true;
+    return ef_arena_strndup(c->arena, text, (unsigned)strlen(text));
+}
+
+const char *ef_c_index(ef_c *c, ef_index index)
+{
+    ef_strbuf text = {0};
+    ef_index_print(c->ix, index, &text);
+    const char *copy = ef_arena_strndup(c->arena, text.text, (unsigned)text.length);
+    ef_strbuf_free(&text);
+    return copy;
+}
+
+/* A name that C accepts as part of an identifier. */
+const char *ef_c_identifier(ef_c *c, const char *name)
+{
+    char text[48];
+    unsigned n = 0;
+    for (; name[n] && n + 1 < sizeof text; n++)
+        text[n] = isalnum((unsigned char)name[n]) ? name[n] : '_';
+    text[n] = 0;
+    return ef_arena_strndup(c->arena, text, n);
+}
+
+const char *ef_c_var_name(ef_c *c, ef_var var)
+{
+    ef_strbuf text = {0};
+    ef_var_print(c->graph->ctx, var, &text);
+    const char *name = ef_c_identifier(c, text.text);
+    ef_strbuf_free(&text);
+    return name;
+}
+
+const char *ef_c_buffer_name(ef_c *c, uint32_t buffer)
+{
+    static const char *const kind[] = {"in", "tmp", "out"};
+    const ef_kbuffer *b = &c->graph->buffers.at[buffer];
+    return ef_c_text(c, "%s%u_%s", kind[b->kind], buffer, ef_c_identifier(c, b->name));
+}
+
+/* ---- extents ---- */
+
+unsigned ef_c_atoms(ef_c *c, const ef_knode *node, c_atom *atom)
+{
+    unsigned n = 0;
+    for (unsigned i = node->rank; i-- > 0;) {
+        const ef_var *vars;
+        unsigned count = ef_dim_atoms(c->graph->ctx, node->dim[i].dim, &vars);
+        for (unsigned a = 0; a < count; a++) {
+            if (n == C_MAX_ATOMS) {
+                c->failed = true;
+                return n;
+            }
+            uint64_t extent = ef_sched_var(c->graph, c->schedule, vars[a]);
+            atom[n] = (c_atom){.var = vars[a], .dim = i, .room = extent, .fixed = true};
+            if (a == 0 && node->dim[i].cut != EF_NONE) {
+                const c_iter *iter = &c->iter[node->dim[i].cut];
+                atom[n].room = iter->room;
+                atom[n].len = iter->len;
+                atom[n].fixed = iter->fixed;
+            } else {
+                atom[n].len = ef_c_text(c, "%" PRIu64, extent);
+            }
+            n++;
+        }
+    }
+    return n;
+}
+
+uint64_t ef_c_room(ef_c *c, const ef_knode *node)
+{
+    c_atom atom[C_MAX_ATOMS];
+    uint64_t room = 1;
+    for (unsigned i = 0, n = ef_c_atoms(c, node, atom); i < n; i++)
+        room *= atom[i].room;
+    return room;
+}
+
+/* ---- iterators ---- */
+
+/* What is known of an iterator before its loop is printed. One that takes a single position needs no variable. */
+static void plan_iter(ef_c *c, uint32_t at)
+{
+    const ef_iter *iter = &c->kernel->iters.at[at];
+    c_iter *out = &c->iter[at];
+    uint64_t whole = ef_sched_whole(c->graph, c->schedule, c->kernel, at);
+    uint64_t trips = ef_sched_trips(c->graph, c->schedule, c->kernel, at);
+    const c_iter *outer = iter->outer == EF_NONE ? NULL : &c->iter[iter->outer];
+    out->room = ef_sched_tile(c->graph, c->schedule, c->kernel, at);
+    out->fixed = !outer || outer->fixed;
+    if (trips == 1 && iter->kind != EF_ITER_PICK) {
+        out->start = outer ? outer->start : ef_index_const(c->ix, 0);
+        out->position = ef_index_const(c->ix, 0);
+        out->len = outer ? outer->len : ef_c_text(c, "%" PRIu64, whole);
+        return;
+    }
+    const char *base = iter->kind == EF_ITER_PICK ? "part" : ef_c_var_name(c, ef_axis_var(iter->axis));
+    out->name = ef_c_text(c, "at_%s_%u", base, at);
+    uint64_t limit = iter->kind == EF_ITER_PICK ? whole : ef_sched_var(c->graph, c->schedule, ef_axis_var(iter->axis));
+    out->start = ef_index_name(c->ix, out->name, limit);
+    out->position = ef_index_div(c->ix, outer ? ef_index_sub(c->ix, out->start, outer->start) : out->start, out->room);
+    out->fixed = out->fixed && whole % out->room == 0;
+    out->len = out->fixed ? ef_c_text(c, "%" PRIu64, out->room) : ef_c_text(c, "n_%s_%u", base, at);
+}
+
+static const char *outer_start(ef_c *c, uint32_t at)
+{
+    uint32_t outer = c->kernel->iters.at[at].outer;
+    return outer == EF_NONE ? "0" : ef_c_index(c, c->iter[outer].start);
+}
+
+/* Where an iterator ends: the end of the block or of the dimension. */
+static const char *outer_end(ef_c *c, uint32_t at)
+{
+    uint32_t outer = c->kernel->iters.at[at].outer;
+    if (outer == EF_NONE)
+        return ef_c_text(c, "%" PRIu64, ef_sched_whole(c->graph, c->schedule, c->kernel, at));
+    return ef_c_text(c, "%s + %s", ef_c_index(c, c->iter[outer].start), c->iter[outer].len);
+}
+
+static void print_length(ef_c *c, uint32_t at)
+{
+    const c_iter *iter = &c->iter[at];
+    if (!iter->fixed && iter->name)
+        ef_c_line(c, "const long %s = ef_least(%" PRIu64 ", %s - %s);", iter->len, iter->room, outer_end(c, at),
+                  iter->name);
+}
+
+/* ---- loops ---- */
+
+static void print_region(ef_c *c, uint32_t region);
+
+/* Whether a chain of single users leads from the loop's old state to its new one, element by element: then the state
+ * can be updated in place. */
+static bool is_private(const ef_c *c, const ef_kloop *loop, unsigned leaf)
+{
+    ef_kid at = loop->state[leaf];
+    const ef_knode *state = ef_kernel_node(c->kernel, at);
+    while (at != loop->next[leaf]) {
+        if (c->node[at].users != 1 || (at != loop->state[leaf] && c->node[at].tile))
+            return false;
+        at = c->node[at].user;
+        const ef_knode *node = ef_kernel_node(c->kernel, at);
+        if (node->op >= EF_OP_COUNT || !ef_op_pointwise((ef_op)node->op) || node->rank != state->rank ||
+            memcmp(node->dim, state->dim, sizeof node->dim) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Whether the new state is the scaled old one plus a product that nothing else uses: the product adds to it directly.
+ */
+static bool adds_product(const ef_c *c, const ef_kloop *loop, unsigned leaf)
+{
+    const ef_knode *next = ef_kernel_node(c->kernel, loop->next[leaf]);
+    const ef_knode *y = next->count == 2 ? ef_kernel_node(c->kernel, next->child[1]) : NULL;
+    return next->op == EF_ADD && y->op == EF_TILE_MATMUL && c->node[next->child[1]].users == 1 &&
+           y->rank == next->rank && memcmp(y->dim, next->dim, sizeof y->dim) == 0;
+}
+
+static void declare_states(ef_c *c, uint32_t number)
+{
+    const ef_kloop *loop = &c->kernel->loops.at[number];
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        c_node *state = &c->node[loop->state[i]], *next = &c->node[loop->next[i]];
+        state->name = ef_c_text(c, "state%u_%u", number, i);
+        ef_c_declare(c, loop->state[i], state->name);
+        if (is_private(c, loop, i)) {
+            next->name = state->name;
+            if (adds_product(c, loop, i))
+                c->node[ef_kernel_node(c->kernel, loop->next[i])->child[1]].done = true;
+        }
+        ef_c_fill(c, loop->state[i], ef_reducer_identity(loop->base[i]));
+    }
+}
+
+/* States that others read while they change have their new value in a tile of its own until the iteration ends. */
+static void move_states(ef_c *c, const ef_kloop *loop)
+{
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        const char *state = c->node[loop->state[i]].name, *next = c->node[loop->next[i]].name;
+        if (strcmp(state, next) != 0)
+            ef_c_line(c, "memcpy(%s, %s, %" PRIu64 " * sizeof *%s);", state, next,
+                      ef_c_room(c, ef_kernel_node(c->kernel, loop->state[i])), state);
+    }
+}
+
+static void print_loop(ef_c *c, uint32_t number)
+{
+    const ef_kloop *loop = &c->kernel->loops.at[number];
+    const c_iter *iter = &c->iter[loop->iter];
+    declare_states(c, number);
+    if (iter->name)
+        ef_c_line(c, "for (long %s = %s; %s < %s; %s += %" PRIu64 ") {", iter->name, outer_start(c, loop->iter),
+                  iter->name, outer_end(c, loop->iter), iter->name, iter->room);
+    else
+        ef_c_line(c, "{");
+    c->indent++;
+    print_length(c, loop->iter);
+    print_region(c, number);
+    move_states(c, loop);
+    c->indent--;
+    ef_c_line(c, "}");
+}
+
+/* The new state of a loop in place: the old one scaled, then the product added. */
+static bool print_in_place(ef_c *c, ef_kid id)
+{
+    const ef_knode *node = ef_kernel_node(c->kernel, id);
+    if (!c->node[id].name || node->count != 2 || !c->node[node->child[1]].done)
+        return false;
+    ef_c_line(c, "/* %s: in place */", c->node[id].name);
+    if (ef_kernel_node(c->kernel, node->child[0])->op != EF_K_STATE)
+        ef_c_write(c, node->child[0], c->node[id].name);
+    ef_c_matmul(c, node->child[1], c->node[id].name);
+    return true;
+}
+
+static void print_region(ef_c *c, uint32_t region)
+{
+    for (ef_kid id = 0; id < ef_kernel_nodes(c->kernel); id++) {
+        const ef_knode *node = ef_kernel_node(c->kernel, id);
+        if (!c->node[id].needed || ef_knode_region(node) != region || c->node[id].done)
+            continue;
+        if (node->op == EF_K_LOOP)
+            print_loop(c, (uint32_t)node->attr);
+        else if (node->op == EF_K_RESULT)
+            c->node[id].name =
+                c->node[c->kernel->loops.at[ef_k_loop_of(node->attr)].state[ef_k_leaf_of(node->attr)]].name;
+        else if (c->node[id].tile && node->op != EF_K_STATE && !print_in_place(c, id))
+            ef_c_tile(c, id);
+    }
+}
+
+/* ---- kernels ---- */
+
+static void print_buffers(ef_c *c, const uint64_t *offset)
+{
+    const ef_kernel *k = c->kernel;
+    bool *seen = ef_xcalloc(c->graph->buffers.count + 1, sizeof *seen),
+         *written = ef_xcalloc(c->graph->buffers.count + 1, sizeof *written);
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+        if (ef_kernel_node(k, id)->op == EF_K_BUFFER && c->node[id].needed)
+            seen[ef_kernel_node(k, id)->attr] = true;
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        seen[k->stores.at[s].buffer] = written[k->stores.at[s].buffer] = true;
+    for (uint32_t i = 0; i < c->graph->buffers.count; i++) {
+        const ef_kbuffer *b = &c->graph->buffers.at[i];
+        const char *type = memory_type((ef_dtype)b->dtype), *constant = written[i] ? "" : "const ";
+        if (seen[i] && b->kind == EF_BUFFER_TEMP)
+            ef_c_line(c, "%s%s *const restrict %s = (%s%s *)(void *)(work + %" PRIu64 ");", constant, type,
+                      ef_c_buffer_name(c, i), constant, type, offset[i]);
+        else if (seen[i])
+            ef_c_line(c, "%s%s *const restrict %s = %s[%u];", constant, type, ef_c_buffer_name(c, i),
+                      b->kind == EF_BUFFER_INPUT ? "in" : "out", b->index);
+    }
+    free(seen);
+    free(written);
+}
+
+/* The loops of the grid; an iterator that divides another's block counts positions, since its bounds would move. */
+static unsigned open_grid(ef_c *c)
+{
+    const ef_kernel *k = c->kernel;
+    unsigned loops = 0;
+    for (uint32_t i = 0; i < k->grid; i++)
+        loops += c->iter[i].name != NULL;
+    if (loops)
+        ef_c_line(c, "#pragma omp parallel for collapse(%u) schedule(static) num_threads(threads) if (threads > 1)",
+                  loops);
+    for (uint32_t i = 0; i < k->grid; i++) {
+        const c_iter *iter = &c->iter[i];
+        if (!iter->name)
+            continue;
+        if (k->iters.at[i].outer == EF_NONE)
+            ef_c_line(c, "for (long %s = 0; %s < %s; %s += %" PRIu64 ")", iter->name, iter->name, outer_end(c, i),
+                      iter->name, iter->room);
+        else
+            ef_c_line(c, "for (long p%u = 0; p%u < %" PRIu64 "; p%u++)", i, i,
+                      ef_sched_trips(c->graph, c->schedule, k, i), i);
+    }
+    ef_c_line(c, "{");
+    c->indent++;
+    for (uint32_t i = 0; i < k->grid; i++) {
+        if (c->iter[i].name && k->iters.at[i].outer != EF_NONE)
+            ef_c_line(c, "const long %s = ef_least(%s + p%u * %" PRIu64 ", %s);", c->iter[i].name, outer_start(c, i), i,
+                      c->iter[i].room, outer_end(c, i));
+        print_length(c, i);
+    }
+    return loops;
+}
+
+static void print_body(ef_c *c, const uint64_t *offset, const char *function)
+{
+    const ef_kernel *k = c->kernel;
+    ef_c_line(c, "static void %s(void *const *in, void *const *out, char *work, char *scratches, int threads)",
+              function);
+    ef_c_line(c, "{");
+    c->indent++;
+    ef_c_line(c, "(void)in, (void)out, (void)work, (void)scratches, (void)threads;");
+    print_buffers(c, offset);
+    open_grid(c);
+    ef_c_line(c, "char *const scratch = scratches + ef_thread() * SCRATCH_%s;", function);
+    ef_c_line(c, "(void)scratch;");
+    print_region(c, EF_NONE);
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        ef_c_store(c, &k->stores.at[s]);
+    c->indent--;
+    ef_c_line(c, "}");
+    c->indent--;
+    ef_c_line(c, "}");
+    ef_c_line(c, "%s", "");
+}
+
+/* Prints one kernel as a function; returns the scratch memory that a thread needs. */
+static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, const uint64_t *offset,
+                             const char *function, ef_strbuf *out, bool *failed)
+{
+    const ef_kernel *k = g->kernels.at[number];
+    ef_strbuf body = {0};
+    ef_c c = {.graph = g, .schedule = s, .kernel = k, .arena = ef_arena_new(), .ix = ef_indexer_new(), .out = &body};
+    c.iter = ef_xcalloc(k->iters.count + 1, sizeof *c.iter);
+    c.node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *c.node);
+    c.memo = ef_intern_new();
+    for (uint32_t i = 0; i < k->iters.count; i++)
+        plan_iter(&c, i);
+    ef_c_plan(&c);
+    print_body(&c, offset, function);
+    ef_strbuf_printf(out, "enum { SCRATCH_%s = %" PRIu64 " };\n", function, c.scratch);
+    ef_strbuf_puts(out, body.text);
+    *failed = *failed || c.failed;
+    uint64_t scratch = c.scratch;
+    ef_strbuf_free(&body);
+    ef_intern_free(c.memo);
+    ef_vec_free(&c.values);
+    ef_vec_free(&c.types);
+    free(c.iter);
+    free(c.node);
+    ef_indexer_free(c.ix);
+    ef_arena_free(c.arena);
+    return scratch;
+}
+
+/* ---- programs ---- */
+
+void ef_codegen_c_runtime(ef_strbuf *out)
+{
+    for (unsigned i = 0; ef_c_runtime[i]; i++)
+        ef_strbuf_puts(out, ef_c_runtime[i]);
+}
+
+static void print_buffer_list(const ef_kgraph *g, ef_buffer_kind kind, const char *title, ef_strbuf *out)
+{
+    for (uint32_t i = 0; i < g->buffers.count; i++) {
+        const ef_kbuffer *b = &g->buffers.at[i];
+        if (b->kind != kind)
+            continue;
+        ef_strbuf_printf(out, " * %s %u: %s %s[", title, b->index, b->name, ef_dtype_names[b->dtype]);
+        for (unsigned d = b->rank; d-- > 0;) {
+            ef_dim_print(g->ctx, b->dim[d], out);
+            ef_strbuf_puts(out, d ? ", " : "");
+        }
+        ef_strbuf_puts(out, "]\n");
+    }
+}
+
+static void print_header(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out)
+{
+    ef_strbuf_printf(out, "/* Program %s\n", g->name);
+    print_buffer_list(g, EF_BUFFER_INPUT, "in", out);
+    print_buffer_list(g, EF_BUFFER_OUTPUT, "out", out);
+    for (uint32_t i = 0; i < s->count; i++) {
+        ef_strbuf_puts(out, " * tile ");
+        ef_axis_print(g->ctx, g->params.at[i].axis, out);
+        ef_strbuf_printf(out, " = %" PRIu64, s->tile[i]);
+        if (g->params.at[i].kernel != EF_NONE)
+            ef_strbuf_printf(out, " in kernel %s", g->kernels.at[g->params.at[i].kernel]->name);
+        ef_strbuf_puts(out, "\n");
+    }
+    ef_strbuf_puts(out, " */\n");
+}
+
+uint64_t ef_codegen_c(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out, ef_diag *diag)
+{
+    uint64_t *offset = ef_xcalloc(g->buffers.count + 1, sizeof *offset), scratch = 0;
+    uint64_t size = ef_sched_plan(g, s, offset);
+    bool failed = false;
+    print_header(g, s, out);
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        char function[256];
+        snprintf(function, sizeof function, "%.128s_k%u", name, i);
+        uint64_t needed = print_kernel(g, s, i, offset, function, out, &failed);
+        scratch = needed > scratch ? needed : scratch;
+    }
+    ef_strbuf_printf(out, "void %s(void *const *in, void *const *out, char *work, int threads)\n{\n", name);
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        ef_strbuf_printf(out, "    %s_k%u(in, out, work, work + %" PRIu64 ", threads);\n", name, i, size);
+    ef_strbuf_puts(out, "}\n\n");
+    free(offset);
+    if (failed) {
+        ef_fail(diag, "cannot print %s as C: a value has too many dimensions or an expression is too long", g->name);
+        return 0;
+    }
+    return size + scratch * s->threads + 64;
+}

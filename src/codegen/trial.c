@@ -1,0 +1,190 @@
+/* Trials: see trial.h. */
+#include "codegen/trial.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The evaluator works element by element: more multiplications than this take minutes. */
+#define MAX_MULTIPLICATIONS 4e8
+
+/* ---- "name=number,name=number" ---- */
+
+typedef struct {
+    const char *name;
+    unsigned length;
+    uint64_t value;
+} setting;
+
+/* Reads one setting and moves on; false at the end or, with a message, at what is none. */
+static bool next_setting(const char **text, const char *what, setting *s, ef_diag *diag)
+{
+    const char *start = *text, *equals = strchr(start, '='), *end = start + strcspn(start, ",");
+    char *stop;
+    if (*start == 0)
+        return false;
+    if (!equals || equals > end || equals == start)
+        return ef_fail(diag, "'%.60s' is no %s: write NAME=N,NAME=N", start, what);
+    *s = (setting){start, (unsigned)(equals - start), strtoull(equals + 1, &stop, 10)};
+    if (equals[1] < '0' || equals[1] > '9' || stop != end || s->value == 0 || s->value > EF_MAX_EXTENT)
+        return ef_fail(diag, "'%.*s' needs a whole number above 0", (int)(end - start < 60 ? end - start : 60), start);
+    *text = *end ? end + 1 : end;
+    return true;
+}
+
+static bool in_derived(const ef_ctx *ctx, ef_var var)
+{
+    for (ef_var v = 0; v < ef_var_count(ctx); v++) {
+        const ef_var_info *info = ef_var_at(ctx, v);
+        const ef_dim *part = &info->parent;
+        unsigned parts = info->kind == EF_VAR_SLICE    ? 1
+                         : info->kind == EF_VAR_CONCAT ? ef_dims_at(ctx, info->parts, &part)
+                                                       : 0;
+        for (unsigned i = 0; i < parts; i++) {
+            const ef_var *atoms;
+            for (unsigned a = 0, n = ef_dim_atoms(ctx, part[i], &atoms); a < n; a++)
+                if (atoms[a] == var)
+                    return true;
+        }
+    }
+    return false;
+}
+
+static bool resize(ef_ctx *ctx, const char *dims, ef_diag *diag)
+{
+    setting s;
+    while (next_setting(&dims, "list of dimensions", &s, diag)) {
+        ef_var var = ef_var_find(ctx, s.name, s.length);
+        if (var == EF_NONE)
+            return ef_fail(diag, "the program has no dimension %.*s", (int)s.length, s.name);
+        if (s.value < 2)
+            return ef_fail(diag, "dimension %.*s needs an extent of at least 2", (int)s.length, s.name);
+        if (in_derived(ctx, var))
+            return ef_fail(diag, "dimension %.*s is sliced or concatenated: its extent is fixed", (int)s.length,
+                           s.name);
+        ef_var_resize(ctx, var, s.value);
+    }
+    return !diag->failed;
+}
+
+static bool set_tiles(const ef_kgraph *g, ef_schedule *schedule, const char *tiles, ef_diag *diag)
+{
+    setting s;
+    while (next_setting(&tiles, "list of tiles", &s, diag)) {
+        bool leveled =
+            s.length > 2 && s.name[s.length - 2] == '.' && (s.name[s.length - 1] == '0' || s.name[s.length - 1] == '1');
+        ef_var var = leveled ? ef_var_find(g->ctx, s.name, s.length - 2) : EF_NONE;
+        ef_axis axis = var == EF_NONE ? 0 : ef_axis_of(var, s.name[s.length - 1] - '0');
+        if (!leveled)
+            return ef_fail(diag, "'%.*s' is no axis: write NAME.0 for blocks or NAME.1 for the loop inside",
+                           (int)s.length, s.name);
+        if (var == EF_NONE || !ef_schedule_set(g, schedule, axis, s.value))
+            return ef_fail(diag, "no kernel has an axis %.*s", (int)s.length, s.name);
+    }
+    return !diag->failed;
+}
+
+/* ---- checking ---- */
+
+/* Multiplications in the matrix products that the outputs need. */
+static double work_of(const ef_program *program)
+{
+    ef_ctx *ctx = ef_dag_ctx(program->dag);
+    double work = 0;
+    for (ef_expr e = 0; e < ef_dag_count(program->dag); e++) {
+        const ef_expr *child;
+        ef_op op = ef_dag_op(program->dag, e);
+        if (op != EF_MATMUL && op != EF_TILE_MATMUL)
+            continue;
+        ef_dag_children(program->dag, e, &child);
+        const ef_type_info *out = ef_type_at(ctx, ef_dag_type(program->dag, e));
+        double product = (double)ef_dim_extent(ctx, ef_type_at(ctx, ef_dag_type(program->dag, child[0]))->dim[0]);
+        for (unsigned d = 0; d < out->rank; d++)
+            product *= (double)ef_dim_extent(ctx, out->dim[d]);
+        work += product;
+    }
+    return work;
+}
+
+static bool check(const ef_program *program, const ef_kgraph *g, const ef_schedule *s, const ef_native *native,
+                  ef_data *data, uint64_t seed, ef_trial_result *result, ef_diag *diag)
+{
+    double work = work_of(program);
+    if (work > MAX_MULTIPLICATIONS)
+        return ef_fail(diag,
+                       "%s is too large to check: %.2g multiplications in float64; choose smaller sizes, for example "
+                       "--dims NAME=64,NAME=16",
+                       program->name, work);
+    for (uint32_t draw = 0; draw < EF_DRAW_COUNT; draw++) {
+        ef_data_draw(g, s, data, (ef_draw)draw, seed);
+        ef_native_call(native, data->in, data->out);
+        ef_reference *reference = ef_reference_new(program, g, s, data, diag);
+        if (!reference)
+            return false;
+        double error = ef_reference_error(reference, g, data);
+        ef_reference_free(reference);
+        if (draw == 0 || error > result->rel_l2 || isnan(error)) {
+            result->rel_l2 = error;
+            result->draw = draw;
+        }
+    }
+    return result->rel_l2 <= result->accepted ||
+           ef_fail(diag, "%s is wrong: relative L2 error %.3g, at most %.3g is accepted (%s inputs)", program->name,
+                   result->rel_l2, result->accepted, ef_draw_names[result->draw]);
+}
+
+/* ---- trials ---- */
+
+static ef_trial_status run(const ef_program *program, const ef_kgraph *g, const ef_schedule *s,
+                           const ef_trial_options *options, ef_trial_result *result, ef_diag *diag)
+{
+    ef_native native;
+    if (!ef_codegen_c(g, s, "ef_program", &result->source, diag) || !ef_native_open(&native, g, s, diag))
+        return EF_TRIAL_FAILED;
+    ef_data data = ef_data_new(g, s);
+    bool fine = !options->check || check(program, g, s, &native, &data, options->seed, result, diag);
+    if (fine && options->repeat) {
+        ef_data_draw(g, s, &data, EF_DRAW_NORMAL, options->seed);
+        result->us = ef_native_time(&native, data.in, data.out, options->repeat);
+    }
+    ef_data_free(&data);
+    ef_native_close(&native);
+    return fine ? EF_TRIAL_FINE : EF_TRIAL_FAILED;
+}
+
+static ef_trial_status form_and_run(const ef_program *program, const ef_trial_options *options, ef_trial_result *result,
+                                    ef_diag *diag)
+{
+    ef_trial_status status = EF_TRIAL_BAD_INPUT;
+    ef_kgraph *graph = ef_kgraph_new(program, diag);
+    if (!graph)
+        return EF_TRIAL_FAILED;
+    ef_schedule schedule = ef_schedule_default(graph, options->threads ? options->threads : ef_processors());
+    result->kernels = graph->kernels.count;
+    result->family = ef_kgraph_family(graph);
+    result->accepted = ef_accepted_error(graph);
+    if (!options->tiles || set_tiles(graph, &schedule, options->tiles, diag))
+        status = run(program, graph, &schedule, options, result, diag);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    return status;
+}
+
+ef_trial_status ef_trial(const ef_program *program, const ef_trial_options *options, ef_trial_result *result,
+                         ef_diag *diag)
+{
+    ef_ctx *ctx = ef_dag_ctx(program->dag);
+    uint32_t vars = ef_var_count(ctx);
+    uint64_t *extent = ef_xcalloc(vars + 1, sizeof *extent);
+    ef_trial_status status = EF_TRIAL_BAD_INPUT;
+    *result = (ef_trial_result){0};
+    for (ef_var v = 0; v < vars; v++)
+        extent[v] = ef_var_at(ctx, v)->extent;
+    if (!options->dims || resize(ctx, options->dims, diag))
+        status = form_and_run(program, options, result, diag);
+    for (ef_var v = 0; v < vars; v++)
+        ef_var_resize(ctx, v, extent[v]);
+    free(extent);
+    return status;
+}

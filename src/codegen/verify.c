@@ -1,0 +1,254 @@
+/* Verification: see verify.h. */
+#include "codegen/verify.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "support/rng.h"
+
+const char *const ef_draw_names[EF_DRAW_COUNT] = {"normal", "large", "tiny", "zero", "masked"};
+
+/* ---- conversions, by the definition of the formats ---- */
+
+/* Rounds to `bits` bits of mantissa at the exponent of x, but not below the smallest exponent of a normal number. */
+static double round_to(double x, int bits, int smallest)
+{
+    int exponent;
+    if (x == 0 || !isfinite(x))
+        return x;
+    frexp(x, &exponent);
+    exponent = exponent < smallest ? smallest : exponent;
+    double unit = ldexp(1, exponent - bits);
+    return nearbyint(x / unit) * unit;
+}
+
+static uint16_t f16_bits(double x)
+{
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    x = fabs(round_to(x, 11, -13));
+    if (isnan(x))
+        return 0x7e00;
+    if (x >= 65520)
+        return sign | 0x7c00;
+    if (x < 0x1p-14)
+        return sign | (uint16_t)(x * 0x1p24);
+    int exponent;
+    double mantissa = frexp(x, &exponent);
+    return (uint16_t)(sign | (exponent + 14) << 10 | ((int)(mantissa * 2048) - 1024));
+}
+
+static double f16_value(uint16_t h)
+{
+    int exponent = h >> 10 & 31, mantissa = h & 1023;
+    double x = exponent == 31 ? (mantissa ? NAN : INFINITY)
+               : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                              : ldexp(mantissa, -24);
+    return h & 0x8000 ? -x : x;
+}
+
+static double bf16_value(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint16_t bf16_bits(double x)
+{
+    float y = (float)round_to(x, 8, -125);
+    uint32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static void put(ef_dtype dtype, void *memory, uint64_t at, double x)
+{
+    switch (dtype) {
+    case EF_BOOL: ((uint8_t *)memory)[at] = x != 0; break;
+    case EF_I32: ((int32_t *)memory)[at] = (int32_t)x; break;
+    case EF_I64: ((int64_t *)memory)[at] = (int64_t)x; break;
+    case EF_F16: ((uint16_t *)memory)[at] = f16_bits(x); break;
+    case EF_BF16: ((uint16_t *)memory)[at] = bf16_bits(x); break;
+    case EF_F64: ((double *)memory)[at] = x; break;
+    default: ((float *)memory)[at] = (float)x; break;
+    }
+}
+
+static double get(ef_dtype dtype, const void *memory, uint64_t at)
+{
+    switch (dtype) {
+    case EF_BOOL: return ((const uint8_t *)memory)[at];
+    case EF_I32: return ((const int32_t *)memory)[at];
+    case EF_I64: return (double)((const int64_t *)memory)[at];
+    case EF_F16: return f16_value(((const uint16_t *)memory)[at]);
+    case EF_BF16: return bf16_value(((const uint16_t *)memory)[at]);
+    case EF_F64: return ((const double *)memory)[at];
+    default: return ((const float *)memory)[at];
+    }
+}
+
+/* ---- data ---- */
+
+static void *buffer_new(const ef_kgraph *g, const ef_schedule *s, uint32_t buffer)
+{
+    return ef_aligned(ef_sched_buffer(g, s, buffer) * ef_dtype_bytes((ef_dtype)g->buffers.at[buffer].dtype));
+}
+
+ef_data ef_data_new(const ef_kgraph *g, const ef_schedule *s)
+{
+    ef_data data = {.inputs = g->inputs, .outputs = g->outputs.count};
+    data.in = ef_xcalloc(data.inputs + 1, sizeof *data.in);
+    data.out = ef_xcalloc(data.outputs + 1, sizeof *data.out);
+    for (uint32_t i = 0; i < data.inputs; i++)
+        data.in[i] = buffer_new(g, s, i);
+    for (uint32_t i = 0; i < data.outputs; i++)
+        data.out[i] = buffer_new(g, s, g->outputs.at[i]);
+    return data;
+}
+
+void ef_data_free(ef_data *data)
+{
+    for (uint32_t i = 0; i < data->inputs; i++)
+        free(data->in[i]);
+    for (uint32_t i = 0; i < data->outputs; i++)
+        free(data->out[i]);
+    free(data->in);
+    free(data->out);
+    *data = (ef_data){0};
+}
+
+static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, ef_rng *rng)
+{
+    double x = ef_rng_normal(rng);
+    if (!ef_dtype_is_float(dtype))
+        return blank ? 0 : ef_rng_below(rng, dtype == EF_BOOL ? 2 : 8);
+    if (mask)
+        return blank || ef_rng_below(rng, 3) == 0 ? -INFINITY : 0;
+    switch (draw) {
+    case EF_DRAW_LARGE: return 100 * x;
+    case EF_DRAW_TINY: return 1e-3 * x;
+    case EF_DRAW_ZERO: return 0;
+    default: return x;
+    }
+}
+
+/* Inputs that are called a mask hold 0 and -inf, whole rows of -inf among them, in the masked draw. */
+void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, uint64_t seed)
+{
+    for (uint32_t i = 0; i < data->inputs; i++) {
+        const ef_kbuffer *b = &g->buffers.at[i];
+        ef_rng rng = {seed * 1000003 + i};
+        uint64_t count = ef_sched_buffer(g, s, i), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
+        bool mask = draw == EF_DRAW_MASKED && strstr(b->name, "mask");
+        for (uint64_t e = 0; e < count; e++) {
+            bool blank = draw == EF_DRAW_MASKED && e / row % 3 == 1;
+            put((ef_dtype)b->dtype, data->in[i], e, draw_one(draw, (ef_dtype)b->dtype, mask, blank, &rng));
+        }
+    }
+}
+
+/* ---- the reference ---- */
+
+struct ef_reference {
+    ef_evaluation *evaluation;
+    uint32_t roots;
+};
+
+typedef struct {
+    const ef_kgraph *graph;
+    const ef_data *data;
+} source;
+
+static void fill(void *user, uint32_t input, ef_tensor *out)
+{
+    const source *s = user;
+    uint64_t count = 1;
+    for (unsigned i = 0; i < out->rank; i++)
+        count *= out->extent[i];
+    for (uint32_t i = 0; i < s->graph->inputs; i++)
+        for (uint64_t e = 0; s->graph->input[i] == input && e < count; e++)
+            out->data[e] = get((ef_dtype)s->graph->buffers.at[i].dtype, s->data->in[i], e);
+}
+
+/* The evaluator's tiles: the same results whatever they are, up to rounding; collected axes must agree. */
+static ef_tile *tiles_of(const ef_kgraph *g, const ef_schedule *s, unsigned *count)
+{
+    ef_tile *tile = ef_xcalloc(g->params.count + 1, sizeof *tile);
+    *count = 0;
+    for (uint32_t i = 0; i < g->params.count; i++)
+        tile[(*count)++] = (ef_tile){g->params.at[i].axis, s->tile[i]};
+    return tile;
+}
+
+ef_reference *ef_reference_new(const ef_program *program, const ef_kgraph *graph, const ef_schedule *schedule,
+                               const ef_data *data, ef_diag *diag)
+{
+    ef_tiling tiling = {.fallback = UINT64_MAX};
+    source from = {graph, data};
+    ef_expr *roots = ef_xcalloc(program->outputs + 1, sizeof *roots);
+    ef_tile *tiles = tiles_of(graph, schedule, &tiling.count);
+    tiling.tiles = tiles;
+    for (uint32_t i = 0; i < program->outputs; i++)
+        roots[i] = program->output[i].expr;
+    ef_evaluation *evaluation = ef_evaluate(program->dag, roots, program->outputs, &tiling, fill, &from, 0, diag);
+    free(roots);
+    free(tiles);
+    if (!evaluation)
+        return NULL;
+    ef_reference *reference = ef_xcalloc(1, sizeof *reference);
+    reference->evaluation = evaluation;
+    reference->roots = program->outputs;
+    return reference;
+}
+
+void ef_reference_free(ef_reference *reference)
+{
+    if (!reference)
+        return;
+    ef_evaluation_free(reference->evaluation);
+    free(reference);
+}
+
+/* The difference of an element. What does not fit f16 becomes an infinity, and may at the edge; steps between the
+ * smallest numbers are no errors. */
+static double distance(ef_dtype dtype, double got, double want)
+{
+    if (dtype == EF_F16 && fabs(want) > 65000)
+        return fabs(got) > 64000 && (got > 0) == (want > 0) ? 0 : INFINITY;
+    if (dtype == EF_F16 && fabs(got - want) <= 0x1p-24)
+        return 0;
+    if (got == want || (isnan(got) && isnan(want)))
+        return 0;
+    return isfinite(got) && isfinite(want) ? got - want : INFINITY;
+}
+
+double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data)
+{
+    double wrong = 0, size = 0;
+    uint32_t output = 0;
+    for (uint32_t r = 0; r < reference->roots; r++)
+        for (uint32_t i = 0; i < ef_evaluation_count(reference->evaluation, r); i++, output++) {
+            const ef_tensor *t = ef_evaluation_at(reference->evaluation, r, i);
+            uint64_t count = 1;
+            ef_dtype dtype = (ef_dtype)graph->buffers.at[graph->outputs.at[output]].dtype;
+            for (unsigned d = 0; d < t->rank; d++)
+                count *= t->extent[d];
+            for (uint64_t e = 0; e < count; e++) {
+                double d = distance(dtype, get(dtype, data->out[output], e), t->data[e]);
+                wrong += d * d;
+                size += isfinite(t->data[e]) && fabs(t->data[e]) < 1e150 ? t->data[e] * t->data[e] : 0;
+            }
+        }
+    return wrong == 0 ? 0 : sqrt(wrong / (size > 0 ? size : 1e-12));
+}
+
+double ef_accepted_error(const ef_kgraph *graph)
+{
+    for (uint32_t i = 0; i < graph->outputs.count; i++) {
+        uint8_t dtype = graph->buffers.at[graph->outputs.at[i]].dtype;
+        if (dtype == EF_F16 || dtype == EF_BF16)
+            return 1e-2;
+    }
+    return 1e-3;
+}

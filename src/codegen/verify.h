@@ -1,0 +1,34 @@
+/* Verification: a kernel graph's results against the float64 evaluator (design, section 7, "Numerics").
+ *
+ * Inputs are drawn, rounded to their types, and given to both sides. Errors are relative L2 over all outputs; an
+ * infinity equals itself and NaN equals NaN, anything else that is not finite is infinitely wrong. */
+#ifndef EF_CODEGEN_VERIFY_H
+#define EF_CODEGEN_VERIFY_H
+
+#include "codegen/execute.h"
+#include "ir/eval.h"
+
+/* How inputs are drawn. */
+typedef enum { EF_DRAW_NORMAL, EF_DRAW_LARGE, EF_DRAW_TINY, EF_DRAW_ZERO, EF_DRAW_MASKED, EF_DRAW_COUNT } ef_draw;
+extern const char *const ef_draw_names[EF_DRAW_COUNT];
+
+/* Inputs and outputs of a graph in memory. */
+typedef struct {
+    uint32_t inputs, outputs;
+    void **in, **out;
+} ef_data;
+
+ef_data ef_data_new(const ef_kgraph *graph, const ef_schedule *schedule);
+void ef_data_free(ef_data *data);
+void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, uint64_t seed);
+
+/* The program's outputs in float64, and how far `data`'s outputs are from them. */
+typedef struct ef_reference ef_reference;
+ef_reference *ef_reference_new(const ef_program *program, const ef_kgraph *graph, const ef_schedule *schedule,
+                               const ef_data *data, ef_diag *diag);
+void ef_reference_free(ef_reference *reference);
+double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data);
+/* The largest error that is accepted: by the narrowest type of the outputs. */
+double ef_accepted_error(const ef_kgraph *graph);
+
+#endif

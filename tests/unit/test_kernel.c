@@ -1,0 +1,415 @@
+/* Kernel graphs and generated C (paper, section 6.1): every program and every tiled implementation in tests/programs
+ * and tests/derivations computes in generated code what the float64 evaluator says, at small odd sizes, with tiles from
+ * 1 to more than the whole. All programs go into one C file, so that the compiler runs once. */
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "codegen/verify.h"
+#include "support/rng.h"
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+#define MAX_CASES 600
+
+/* ---- programs for what the files do not have ---- */
+
+#define ROLL "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"
+
+static const char *const own[] = {
+    /* Rows that a mask empties altogether: the state is still the identity, and no NaN comes out of it. */
+    "program masked_rows\n"
+    "dim q = 5\ndim d = 4\ndim s = 7\ndim e = 3\n"
+    "input q: f16[q, d]\ninput k: f16[s, d]\ninput v: f16[s, e]\ninput mask: f32[q, s]\n"
+    "st = add(tile_matmul(view[q.0, s.1](q), transpose[1, 0](view[q.0, s.1](k))), view[q.0, s.1](mask))\n"
+    "mt = reduce[max, -1](st)\n"
+    "pt = exp(sub(st, mt))\n"
+    "roll = reduce[" ROLL ", s.1](tuple(mt, tuple(reduce[sum, -1](pt), tile_matmul(pt, view[q.0, s.1](v)))))\n"
+    "output m = combination[q.0](get[0](roll))\n"
+    "output l = combination[q.0](get[0](get[1](roll)))\n"
+    "output o = combination[q.0](get[1](get[1](roll)))\n",
+    /* The same untiled: three kernels and more, and NaN where a row is empty. */
+    "program masked_plain\n"
+    "dim q = 5\ndim d = 4\ndim s = 7\ndim e = 3\n"
+    "input q: bf16[q, d]\ninput k: bf16[s, d]\ninput v: bf16[s, e]\ninput mask: f32[q, s]\n"
+    "st = add(matmul(q, transpose[1, 0](k)), mask)\n"
+    "p = exp(sub(st, reduce[max, -1](st)))\n"
+    "output o = matmul(div(p, reduce[sum, -1](p)), v)\n",
+    /* A boolean mask, split keys, and a tuple of stored partial results as outputs. */
+    "program split_bool\n"
+    "dim h = 2\ndim d = 4\ndim s = 9\ndim e = 3\n"
+    "input q: f32[h, 1, d]\ninput k: f32[h, s, d]\ninput v: f32[h, s, e]\ninput mask: bool[h, 1, s]\n"
+    "A = select(view[h.0, s.0, s.1](mask), tile_matmul(view[h.0, s.0, s.1](q), "
+    "transpose[0, 2, 1](view[h.0, s.0, s.1](k))), -inf)\n"
+    "mt = reduce[max, -1](A)\n"
+    "pt = exp(sub(A, mt))\n"
+    "roll = reduce[" ROLL ", s.1](tuple(mt, tuple(reduce[sum, -1](pt), tile_matmul(pt, view[h.0, s.0, s.1](v)))))\n"
+    "parts = combination[h.0](collection[s.0](roll))\n"
+    "whole = reduce[" ROLL ", first](view[h.0](parts))\n"
+    "output state = combination[h.0](whole)\n",
+    /* Slices, concatenation, splitting and merging of dimensions (rotary embedding). */
+    "program rotary\n"
+    "dim m = 5\ndim h = 3\ndim d = 6\n"
+    "input x: f16[m, h*d]\ninput c: f32[m, 1, d]\ninput n: f32[m, 1, d]\n"
+    "y = reshape[m, h, d](x)\n"
+    "low = slice[-1, 0:3](y)\n"
+    "high = slice[-1, 3:6](y)\n"
+    "turned = concat[-1](neg(high), low)\n"
+    "output o = add(mul(y, c), mul(reshape[m, h, d](turned), n))\n",
+    /* Integers, logic, positions, all kinds of pointwise operators. */
+    "program mixture\n"
+    "dim m = 5\ndim n = 7\n"
+    "input a: i64[m, n]\ninput b: i32[n]\ninput p: bool[m, n]\ninput x: f64[m, n]\ninput y: bf16[m, 1]\n"
+    "i = iota[n]\n"
+    "output r = select(and(p, or(lt(a, b), not(eq(mod(i, 3), 1)))), cast[f32](add(mul(a, 2), b)), cast[f32](max(a, "
+    "i)))\n"
+    "output s = add(tanh(mul(sigmoid(x), y)), mul(erf(x), sin(cos(floor(x)))))\n"
+    "output t = add(log(add(abs(x), 1)), pow(abs(y), 0.5))\n"
+    "output u = sub(min(cast[f32](b), log2(add(exp2(y), 1))), recip(add(sqrt(abs(y)), 1)))\n"
+    "output v = cast[i64](mul(x, 3))\n"
+    "output w = reduce[min, -2](a)\n",
+    /* Reductions along every dimension, with every base reducer. */
+    "program reductions\n"
+    "dim m = 5\ndim n = 7\ndim k = 3\n"
+    "input x: f32[m, n, k]\n"
+    "output a = reduce[prod, -1](x)\n"
+    "output b = reduce[min, -2](x)\n"
+    "output c = reduce[max, -3](x)\n"
+    "output d = reduce[sum, -1](reduce[sum, -2](reduce[sum, -3](x)))\n"
+    "output e = combination[m.0](reduce[sum, -2](view[m.0](x)))\n",
+    /* Outputs that are only moved, an input among them, and one value twice. */
+    "program moved\n"
+    "dim m = 5\ndim n = 7\n"
+    "input x: f16[m, n]\ninput y: f32[m, n]\n"
+    "z = add(x, y)\n"
+    "output a = x\n"
+    "output b = transpose[1, 0](z)\n"
+    "output c = z\n"
+    "output d = z\n"
+    "output e = reshape[n, m](z)\n"
+    "output f = broadcast[m, n](iota[n])\n",
+    /* An outer axis reduced inside the kernel, the inner one in its blocks. */
+    "program two_levels\n"
+    "dim m = 5\ndim k = 23\ndim n = 6\n"
+    "input x: f16[m, k]\ninput w: f16[k, n]\n"
+    "part = reduce[sum, k.1](tile_matmul(view[m.0, n.0, k.0, k.1](x), view[m.0, n.0, k.0, k.1](w)))\n"
+    "output y = combination[m.0, n.0](reduce[sum, k.0](part))\n",
+    /* A running norm that weights a sum: the producer of the repair is a sum. */
+    "program running_norm\n"
+    "dim m = 5\ndim k = 23\ndim n = 6\n"
+    "input x: f16[m, k]\ninput w: f16[k, n]\n"
+    "xt = view[m.0, k.1](x)\n"
+    "g = reduce[sum, -1](mul(xt, xt))\n"
+    "y = div(tile_matmul(xt, view[m.0, k.1](w)), g)\n"
+    "roll = reduce[repaired(sum, sum, mul(c, div(s, t))), k.1](tuple(g, y))\n"
+    "output o = combination[m.0](get[1](roll))\n",
+    /* Sizes of 1 everywhere. */
+    "program units\n"
+    "dim d = 4\n"
+    "input q: f32[1, 1, 1, d]\ninput k: f32[1, 1, 1, d]\ninput w: f32[d, 1]\n"
+    "s = matmul(q, transpose[0, 1, 3, 2](k))\n"
+    "output o = matmul(exp(sub(s, reduce[max, -1](s))), k)\n"
+    "output p = matmul(reshape[1, d](q), w)\n",
+};
+
+/* ---- cases ---- */
+
+typedef struct {
+    ef_ctx *ctx;
+    ef_program *program;
+    ef_kgraph *graph;
+    ef_schedule schedule;
+    uint64_t work;
+    char name[160];
+} test_case;
+
+static test_case cases[MAX_CASES];
+static unsigned case_count;
+static ef_strbuf source;
+
+/* Small extents, not multiples of tiles; dimensions that derived ones are made of keep theirs. */
+static void shrink(ef_ctx *ctx, ef_rng *rng)
+{
+    static const uint64_t extents[] = {3, 5, 7, 17}, small[] = {2, 3, 5};
+    for (ef_var v = 0; v < ef_var_count(ctx); v++) {
+        const ef_var_info *info = ef_var_at(ctx, v);
+        if (info->kind != EF_VAR_NAMED)
+            continue;
+        bool batch = strchr("bhg", info->name[0]) != NULL;
+        ef_var_resize(ctx, v, batch ? small[ef_rng_below(rng, 3)] : extents[ef_rng_below(rng, 4)]);
+    }
+}
+
+static void draw_tiles(ef_schedule *s, unsigned variant, ef_rng *rng)
+{
+    static const uint64_t tiles[] = {1, 2, 3, 4, 8, 100};
+    for (uint32_t i = 0; i < s->count && variant > 0; i++)
+        s->tile[i] = variant == 1 ? 1 : tiles[ef_rng_below(rng, COUNT(tiles))];
+}
+
+static void add_case(ef_ctx *ctx, ef_program *program, const char *name, unsigned variant, bool resize)
+{
+    ef_diag diag = {0};
+    ef_rng rng = {variant * 7919 + case_count};
+    test_case *t = &cases[case_count];
+    char function[32];
+    assert_true(case_count < MAX_CASES);
+    if (!program)
+        fail_msg("%s cannot be read", name);
+    if (resize)
+        shrink(ctx, &rng);
+    *t = (test_case){.ctx = ctx, .program = program, .graph = ef_kgraph_new(program, &diag)};
+    snprintf(t->name, sizeof t->name, "%.120s, variant %u", name, variant);
+    if (!t->graph)
+        fail_msg("%s: %s", t->name, diag.text);
+    t->schedule = ef_schedule_default(t->graph, 2);
+    draw_tiles(&t->schedule, variant, &rng);
+    snprintf(function, sizeof function, "case_%u", case_count++);
+    t->work = ef_codegen_c(t->graph, &t->schedule, function, &source, &diag);
+    if (!t->work)
+        fail_msg("%s: %s", t->name, diag.text);
+}
+
+static void add_file(const char *path)
+{
+    for (unsigned variant = 0; variant < 3; variant++) {
+        ef_ctx *ctx = ef_ctx_new();
+        add_case(ctx, ef_program_read(ctx, path, NULL), path, variant, true);
+    }
+}
+
+static bool wanted(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 3 && strcmp(name + length - 3, ".ef") == 0 && !strstr(name, "_b8.");
+}
+
+static void add_folder(const char *folder)
+{
+    char path[512];
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (wanted(entry->d_name))
+            add_file(path);
+    }
+    closedir(dir);
+}
+
+static void add_cases(void)
+{
+    ef_codegen_c_runtime(&source);
+    add_folder("tests/derivations");
+    add_folder("tests/programs");
+    add_folder("tests/programs/variants");
+    for (unsigned i = 0; i < COUNT(own); i++)
+        for (unsigned variant = 0; variant < 4; variant++) {
+            ef_ctx *ctx = ef_ctx_new();
+            ef_diag diag = {0};
+            ef_program *program = ef_program_parse(ctx, own[i], strlen(own[i]), "own", &diag);
+            if (!program)
+                fail_msg("%s", diag.text);
+            add_case(ctx, program, program->name, variant, false);
+        }
+}
+
+static void free_cases(void)
+{
+    for (unsigned i = 0; i < case_count; i++) {
+        ef_schedule_free(&cases[i].schedule);
+        ef_kgraph_free(cases[i].graph);
+        ef_program_free(cases[i].program);
+        ef_ctx_free(cases[i].ctx);
+    }
+    ef_strbuf_free(&source);
+}
+
+/* ---- generated code computes what the evaluator says ---- */
+
+static void run_case(const test_case *t, ef_entry entry)
+{
+    ef_data data = ef_data_new(t->graph, &t->schedule);
+    char *work = ef_aligned(t->work);
+    for (unsigned draw = 0; draw < EF_DRAW_COUNT; draw++) {
+        ef_diag diag = {0};
+        ef_data_draw(t->graph, &t->schedule, &data, (ef_draw)draw, draw + 1);
+        entry(data.in, data.out, work, 2);
+        ef_reference *reference = ef_reference_new(t->program, t->graph, &t->schedule, &data, &diag);
+        if (!reference)
+            fail_msg("%s: %s", t->name, diag.text);
+        double error = ef_reference_error(reference, t->graph, &data);
+        if (!(error <= ef_accepted_error(t->graph)))
+            fail_msg("%s, %s inputs: relative L2 error %g", t->name, ef_draw_names[draw], error);
+        ef_reference_free(reference);
+    }
+    free(work);
+    ef_data_free(&data);
+}
+
+static void generated_code_agrees_with_the_evaluator(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    add_cases();
+    ef_library *library = ef_compile(source.text, source.length, &(ef_compile_options){.level = 1}, &diag);
+    if (!library)
+        fail_msg("%s", diag.text);
+    for (unsigned i = 0; i < case_count; i++) {
+        char function[32];
+        snprintf(function, sizeof function, "case_%u", i);
+        ef_entry entry = ef_library_entry(library, function, &diag);
+        assert_non_null(entry);
+        run_case(&cases[i], entry);
+    }
+    ef_library_free(library);
+    free_cases();
+}
+
+/* ---- kernel formation ---- */
+
+static ef_kgraph *graph_of(ef_ctx *ctx, const char *path)
+{
+    ef_diag diag = {0};
+    ef_program *program = ef_program_read(ctx, path, &diag);
+    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph)
+        fail_msg("%s: %s", path, diag.text);
+    ef_program_free(program);
+    return graph;
+}
+
+static void kernels_are_cut_at_combination_and_collection(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        unsigned kernels;
+    } known[] = {
+        {"tests/derivations/mha_decode_b1_rolling.ef", 1},       {"tests/derivations/mha_decode_b1_split.ef", 2},
+        {"tests/derivations/layernorm_gemm_b16_one_pass.ef", 2}, {"tests/derivations/lora_b1_partials.ef", 2},
+        {"tests/derivations/mla_decode_absorbed.ef", 3},         {"tests/programs/mha_decode_b1.ef", 8},
+    };
+    for (unsigned i = 0; i < COUNT(known); i++) {
+        ef_ctx *ctx = ef_ctx_new();
+        ef_kgraph *graph = graph_of(ctx, known[i].path);
+        assert_int_equal(graph->kernels.count, known[i].kernels);
+        ef_kgraph_free(graph);
+        ef_ctx_free(ctx);
+    }
+}
+
+/* In a loop, a repaired consumer takes its operand under the new state: one exponential for the tile, one for the
+ * rescaling of the state, none for a rescaled tile. */
+static void the_tile_of_a_rolling_reduction_is_not_rescaled(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/mha_decode_b1_rolling.ef");
+    ef_strbuf text = {0};
+    ef_kgraph_print(graph, &text);
+    unsigned exponentials = 0;
+    for (const char *at = text.text; (at = strstr(at, "= exp ")); at++)
+        exponentials++;
+    assert_int_equal(exponentials, 2);
+    ef_strbuf_free(&text);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+/* ---- families ---- */
+
+static uint64_t family_of(ef_ctx *ctx, const char *text)
+{
+    ef_diag diag = {0};
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "text", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph)
+        fail_msg("%s", diag.text);
+    uint64_t family = ef_kgraph_family(graph);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    return family;
+}
+
+#define FAMILY(name, body) "program p\ndim m = 4\ndim n = 6\ninput x: f32[m, n]\ninput y: f32[m, n]\n" body
+
+static void a_family_is_a_structure_and_not_its_names(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    uint64_t a = family_of(ctx, FAMILY("a", "u = view[m.0](x)\noutput o = combination[m.0](add(u, view[m.0](y)))\n"));
+    uint64_t b = family_of(ctx, FAMILY("b", "output z = combination[m.0](add(view[m.0](y), view[m.0](x)))\n"));
+    uint64_t c = family_of(ctx, FAMILY("c", "output z = combination[n.0](add(view[n.0](y), view[n.0](x)))\n"));
+    uint64_t d = family_of(ctx, FAMILY("d", "output z = combination[m.0](sub(view[m.0](y), view[m.0](x)))\n"));
+    assert_true(a == b);
+    assert_true(a != c);
+    assert_true(a != d);
+    ef_ctx_free(ctx);
+}
+
+/* ---- buffers and schedules ---- */
+
+static void dead_buffers_are_used_again(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/programs/mha_decode_b1.ef");
+    ef_schedule schedule = ef_schedule_default(graph, 2);
+    uint64_t *offset = calloc(graph->buffers.count, sizeof *offset), all = 0;
+    uint64_t size = ef_sched_plan(graph, &schedule, offset);
+    for (uint32_t i = 0; i < graph->buffers.count; i++) {
+        const ef_kbuffer *a = &graph->buffers.at[i];
+        uint64_t bytes = 4 * ef_sched_buffer(graph, &schedule, i);
+        if (a->kind != EF_BUFFER_TEMP)
+            continue;
+        all += bytes;
+        for (uint32_t j = 0; j < i; j++) {
+            const ef_kbuffer *b = &graph->buffers.at[j];
+            bool together = b->kind == EF_BUFFER_TEMP && a->born <= b->dies && b->born <= a->dies;
+            assert_false(together && offset[i] < offset[j] + 4 * ef_sched_buffer(graph, &schedule, j) &&
+                         offset[j] < offset[i] + bytes);
+        }
+    }
+    assert_true(size < all);
+    free(offset);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+static void a_domain_has_powers_of_two_and_the_whole(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/rmsnorm_mlp_b16_fused.ef");
+    for (uint32_t i = 0; i < graph->params.count; i++) {
+        uint64_t value[EF_SCHEDULE_VALUES], extent = ef_var_at(ctx, ef_axis_var(graph->params.at[i].axis))->extent;
+        unsigned n = ef_schedule_domain(graph, i, value);
+        assert_true(n > 1 && value[0] == 1 && value[n - 1] == extent);
+        for (unsigned v = 1; v < n; v++)
+            assert_true(value[v] > value[v - 1]);
+    }
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generated_code_agrees_with_the_evaluator),
+        cmocka_unit_test(kernels_are_cut_at_combination_and_collection),
+        cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
+        cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
+        cmocka_unit_test(dead_buffers_are_used_again),
+        cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
