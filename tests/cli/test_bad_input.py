@@ -117,7 +117,6 @@ def test_other_kinds_of_file(equiforge, tmp_path, name):
         ("rules", "--check", "--seed", "-1"),
         ("--frobnicate",),
         ("optimize", GOOD),
-        ("run", GOOD),
         ("bench",),
     ],
     ids=" ".join,
