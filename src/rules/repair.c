@@ -33,6 +33,8 @@ typedef struct {
     ef_id leaf[EF_MAX_LEAVES], local[EF_MAX_LEAVES]; /* the producer's results outside p; its local values inside */
     unsigned leaves;
     EF_VEC(dependence) known;
+    EF_VEC(ef_id) asked; /* classes that needs_whole_pass has answered for, with the answers */
+    EF_VEC(uint8_t) answer;
     /* scalar image of f and of the producer's operands */
     ef_dag *dag;
     ef_id free_class[MAX_FREE];
@@ -83,7 +85,7 @@ static bool reduces_same(synthesis *y, ef_id n)
 
 /* Whether the computation of a class outside of p's scope uses the producer's result, or another reduction of the same
  * dimension: such a value is complete only after a pass of its own over p. */
-static bool needs_whole_pass(synthesis *y, ef_id class)
+static bool search_whole_pass(synthesis *y, ef_id class)
 {
     ef_egraph *g = y->g;
     EF_VEC(ef_id) list = {0};
@@ -109,6 +111,18 @@ static bool needs_whole_pass(synthesis *y, ef_id class)
     }
     ef_vec_free(&list);
     free(seen);
+    return found;
+}
+
+static bool needs_whole_pass(synthesis *y, ef_id class)
+{
+    class = ef_find(y->g, class);
+    for (uint32_t i = 0; i < y->asked.count; i++)
+        if (y->asked.at[i] == class)
+            return y->answer.at[i];
+    bool found = search_whole_pass(y, class);
+    ef_vec_push(&y->asked, class);
+    ef_vec_push(&y->answer, found);
     return found;
 }
 
@@ -540,6 +554,7 @@ typedef struct {
     ef_reducer base;
     ef_scalar h;
     ef_expr fs, ft; /* f(x, s), f(x, t) as scalars */
+    ef_scalar scale; /* what h divides by, where f scales */
 } consumer_leaf;
 
 static void producer_inputs(synthesis *y, ef_expr *s, ef_expr *t)
@@ -638,42 +653,92 @@ static bool image_jointly(synthesis *y, ef_id consumer, way used, joint_image *j
     return complete;
 }
 
-/* A random point but for the inputs that `operand` reads: those are `value`. */
-static point extreme_point(const synthesis *y, ef_expr operand, double value, ef_rng *rng)
+/* ---- what h divides by ---- */
+
+typedef enum { ANY_SIGN, NEVER_NEGATIVE, POSITIVE } sign;
+
+static sign least_sign(sign a, sign b)
+{
+    return a < b ? a : b;
+}
+
+/* The sign of a closed function of the producer's leaves, once each has seen something: a sum of terms that are never
+ * negative is positive then, about a maximum nothing is known. */
+static sign sign_of(const synthesis *y, const joint_image *j, const ef_reducer *base, ef_scalar term)
+{
+    const ef_scalar_info *t = ef_scalar_at(y->ctx, term);
+    if (t->kind == EF_SCALAR_CONST)
+        return t->value > 0 ? POSITIVE : t->value == 0 ? NEVER_NEGATIVE : ANY_SIGN;
+    if (t->kind == EF_SCALAR_PARAM)
+        return base[t->index] == EF_RED_SUM && never_negative(y, j->operand[t->index]) ? POSITIVE : ANY_SIGN;
+    sign a = sign_of(y, j, base, t->operand[0]), b = t->operands > 1 ? sign_of(y, j, base, t->operand[1]) : ANY_SIGN;
+    switch (t->op) {
+    case EF_EXP:
+    case EF_EXP2:
+    case EF_SIGMOID: return POSITIVE;
+    case EF_SQRT:
+    case EF_RSQRT:
+    case EF_RECIP: return a == POSITIVE ? POSITIVE : ANY_SIGN;
+    case EF_ABS: return a == POSITIVE ? POSITIVE : NEVER_NEGATIVE;
+    case EF_ADD: return a == POSITIVE && b != ANY_SIGN ? POSITIVE : b == POSITIVE && a != ANY_SIGN ? POSITIVE : least_sign(a, b);
+    case EF_MUL:
+    case EF_MIN: return least_sign(a, b);
+    case EF_DIV: return b == POSITIVE ? a : ANY_SIGN;
+    case EF_MAX: return a > b ? a : b;
+    default: return ANY_SIGN;
+    }
+}
+
+/* ---- producers that have seen nothing ---- */
+
+/* The inputs x that an expression reads, as a bit mask. */
+static uint32_t inputs_read(const synthesis *y, ef_expr e)
+{
+    const ef_expr *child;
+    uint32_t read = 0;
+    unsigned count = ef_dag_children(y->dag, e, &child);
+    if (ef_dag_op(y->dag, e) == EF_INPUT) {
+        const char *name = ef_input_name(y->ctx, (uint32_t)ef_dag_attr(y->dag, e));
+        return name[1] == 'x' ? 1u << strtoul(name + 2, NULL, 10) : 0;
+    }
+    for (unsigned i = 0; i < count; i++)
+        read |= inputs_read(y, child[i]);
+    return read;
+}
+
+/* A random point but for the inputs in `extreme`: those are `value`. */
+static point extreme_point(uint32_t extreme, double value, ef_rng *rng)
 {
     point p = {0};
     for (unsigned i = 0; i < MAX_FREE; i++)
-        p.x[i] = ef_rng_normal(rng);
+        p.x[i] = extreme >> i & 1 ? value : ef_rng_normal(rng);
     for (unsigned i = 0; i < EF_MAX_LEAVES; i++)
         p.s[i] = 0.1 + fabs(ef_rng_normal(rng));
-    point q = p;
-    for (unsigned i = 0; i < MAX_FREE; i++) {
-        point r = p;
-        r.x[i] += 1;
-        if (value_at(y, operand, &p) != value_at(y, operand, &r))
-            q.x[i] = value;
-    }
-    return q;
+    return p;
 }
+
+#define MOST_INPUTS 8 /* of a producer's operand: 256 subsets are tried; more inputs are refused */
 
 /* The evaluator and the generated loops skip a contribution for which some leaf of the local producer value still is
  * the identity. That is right only when such a contribution is the consumer's identity: wherever that leaf's operand
- * G(x) is its identity, f(x, s) must be the consumer's, for every s. */
+ * G(x) is its identity, f(x, s) must be the consumer's, for every s. Any part of G's inputs may be what makes it so. */
 static bool identity_implies_identity(const synthesis *y, const joint_image *j, unsigned which, ef_reducer base,
                                       ef_reducer consumer_base)
 {
     static const double extremes[] = {-INFINITY, 0, INFINITY, 1};
     ef_rng rng = {23};
     ef_expr operand = j->operand[which];
-    if ((base == EF_RED_SUM && !never_negative(y, operand)) || base == EF_RED_PROD)
+    uint32_t read = inputs_read(y, operand);
+    if ((base == EF_RED_SUM && !never_negative(y, operand)) || base == EF_RED_PROD || __builtin_popcount(read) > MOST_INPUTS)
         return false;
-    for (unsigned e = 0; e < 4; e++)
-        for (unsigned round = 0; round < 8; round++) {
-            point p = extreme_point(y, operand, extremes[e], &rng);
-            if (value_at(y, operand, &p) == ef_reducer_identity(base) &&
-                value_at(y, j->f, &p) != ef_reducer_identity(consumer_base))
-                return false;
-        }
+    for (uint32_t extreme = read; extreme; extreme = (extreme - 1) & read)
+        for (unsigned e = 0; e < 4; e++)
+            for (unsigned round = 0; round < 4; round++) {
+                point p = extreme_point(extreme, extremes[e], &rng);
+                if (value_at(y, operand, &p) == ef_reducer_identity(base) &&
+                    value_at(y, j->f, &p) != ef_reducer_identity(consumer_base))
+                    return false;
+            }
     return true;
 }
 
@@ -771,7 +836,7 @@ static bool derive_leaf(synthesis *y, ef_id class, ef_reducer base, consumer_lea
         h = apply2(ctx, EF_ADD, c, apply2(ctx, EF_SUB, at_new(ctx, s), s));
     } else if (d.has[SCALE] && (base == EF_RED_SUM || (extremal && positive(y, d.term[SCALE])))) {
         *used = SCALE;
-        s = d.term[SCALE];
+        s = leaf->scale = d.term[SCALE];
         h = apply2(ctx, EF_MUL, c, apply2(ctx, EF_DIV, at_new(ctx, s), s));
     } else {
         return false;
@@ -837,6 +902,8 @@ static bool safe(synthesis *y, ef_id consumer, way used, const ef_reducer *produ
     for (unsigned i = 0; i < y->leaves; i++)
         if (!identity_implies_identity(y, &j, i, producer_base[i], leaf->base))
             return false;
+    if (used == SCALE && sign_of(y, &j, producer_base, leaf->scale) != POSITIVE)
+        return false; /* h would divide by what may be zero while only a part was seen */
     return used == INDEPENDENT || finite_locally(y, &j, producer_base, leaf->h);
 }
 
@@ -894,6 +961,8 @@ ef_id ef_repair_build(const ef_scope *scope, const ef_rule *rule, const ef_match
         result = synthesise(&y, match->var[0], match->var[1]);
     }
     ef_vec_free(&y.known);
+    ef_vec_free(&y.asked);
+    ef_vec_free(&y.answer);
     ef_dag_free(y.dag);
     return result;
 }
