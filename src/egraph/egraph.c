@@ -2,6 +2,7 @@
 #include "egraph/egraph.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 _Static_assert(EF_OP_COUNT <= 64, "a class's operators fit one word");
@@ -91,6 +92,7 @@ ef_egraph *ef_egraph_new(ef_ctx *ctx)
     g->slot = ef_xcalloc((size_t)g->mask + 1, sizeof *g->slot);
     g->type_cache = ef_intern_new();
     g->lemmas = ef_intern_new();
+    g->refused = ef_intern_new();
     g->tick = 1;
     return g;
 }
@@ -125,12 +127,15 @@ void ef_egraph_free(ef_egraph *g)
         ef_vec_free(&g->by_op[i]);
     free(g->slot);
     ef_vec_free(&g->dirty);
+    ef_vec_free(&g->constants);
     ef_vec_free(&g->changed);
     ef_vec_free(&g->applications);
     ef_vec_free(&g->application_ids);
     ef_vec_free(&g->type_cache_value);
     ef_intern_free(g->type_cache);
     ef_intern_free(g->lemmas);
+    ef_intern_free(g->refused);
+    ef_vec_free(&g->refusals);
     ef_vec_free(&g->lemma_holds);
     ef_vec_free(&g->simplified);
     free(g);
@@ -189,11 +194,13 @@ ef_type ef_egraph_infer(ef_egraph *g, ef_op op, uint64_t attr, const ef_type *ty
     return g->type_cache_value.at[at];
 }
 
-/* The value of a node whose operands are all constants; false when there is none. */
-static bool fold(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children, unsigned count, double *value)
+/* The value of a node whose operands are all constants; false when there is none. Only what has a literal's type is
+ * folded: a comparison of literals is a truth value, which no literal stands for. */
+static bool fold(ef_egraph *g, ef_id n, ef_op op, uint64_t attr, const ef_id *children, unsigned count, double *value)
 {
     double x[3];
-    bool known = op == EF_CONST || (ef_op_pointwise(op) && op != EF_CAST);
+    bool known = (op == EF_CONST || (ef_op_pointwise(op) && op != EF_CAST)) &&
+                 ef_type_is_literal(g->ctx, ef_egraph_type(g, n));
     for (unsigned i = 0; known && i < count; i++)
         known = ef_egraph_constant(g, children[i], &x[i]) && ef_type_is_literal(g->ctx, ef_egraph_type(g, children[i]));
     if (known)
@@ -236,20 +243,48 @@ static ef_id new_node(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *canon,
     return n;
 }
 
+/* What unions of two classes report: both terms, the rule, and what differs. */
+static void union_error(ef_egraph *g, ef_id a, ef_id b, uint32_t application, const char *what, const char *left,
+                        const char *right)
+{
+    const char *name = "(congruence)";
+    uint32_t rule = application == EF_NONE ? EF_NONE : g->applications.at[application].rule;
+    if (application != EF_NONE)
+        name = rule == EF_NONE ? "constant-fold" : g->rule_name ? g->rule_name(g->rule_user, rule) : "(unnamed)";
+    ef_fail(&g->error, "rule %s makes %s and %s one, but their %s differ: %s and %s", name, ef_ops[g->op.at[a]].name,
+            ef_ops[g->op.at[b]].name, what, left, right);
+}
+
+static void constant_error(ef_egraph *g, ef_id a, ef_id b, uint32_t application, double x, double y)
+{
+    char left[32], right[32];
+    snprintf(left, sizeof left, "%.17g", x);
+    snprintf(right, sizeof right, "%.17g", y);
+    union_error(g, a, b, application, "values", left, right);
+}
+
 /* Every constant expression is equal to its literal: found by folding, justified as such. A class that is a constant
- * through one node stays one whatever its other nodes are. */
+ * through one node stays one whatever its other nodes are, and always has a literal among them. What is no number has
+ * no literal: rules speak of real arithmetic. */
 static void fold_constant(ef_egraph *g, ef_id n, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
 {
-    double value;
-    if (!fold(g, op, attr, children, count, &value))
+    double value, known;
+    if (!fold(g, n, op, attr, children, count, &value))
         return;
-    g->is_constant.at[ef_find(g, n)] = 1;
-    g->constant.at[ef_find(g, n)] = value;
-    if (op == EF_CONST || isnan(value))
+    if (op == EF_CONST) {
+        g->is_constant.at[n] = 1; /* fresh, so its own root */
+        g->constant.at[n] = value;
         return;
+    }
+    if (isnan(value))
+        return;
+    if (ef_egraph_constant(g, n, &known)) {
+        if (!ef_constants_agree(value, known))
+            constant_error(g, n, n, ef_egraph_record(g, EF_NONE, &n, 1, &n, 1, 0), known, value);
+        return;
+    }
     ef_id literal = ef_egraph_add(g, EF_CONST, ef_attr_number(value), NULL, 0);
-    if (ef_find(g, n) != ef_find(g, literal))
-        ef_egraph_union(g, n, literal, ef_egraph_record(g, EF_NONE, &n, 1, &literal, 1, 0));
+    ef_egraph_union(g, n, literal, ef_egraph_record(g, EF_NONE, &n, 1, &literal, 1, 0));
 }
 
 ef_id ef_egraph_add(ef_egraph *g, ef_op op, uint64_t attr, const ef_id *children, unsigned count)
@@ -402,16 +437,12 @@ static void proof_link(ef_egraph *g, ef_id a, ef_id b, uint32_t why)
 
 static void type_error(ef_egraph *g, ef_id a, ef_id b, uint32_t application)
 {
-    ef_strbuf text = {0};
-    uint32_t rule = application == EF_NONE ? EF_NONE : g->applications.at[application].rule;
-    ef_strbuf_printf(&text, "rule %s makes %s and %s one, but their types differ: ",
-                     rule != EF_NONE && g->rule_name ? g->rule_name(g->rule_user, rule) : "(congruence)",
-                     ef_ops[g->op.at[a]].name, ef_ops[g->op.at[b]].name);
-    ef_type_print(g->ctx, ef_egraph_type(g, a), &text);
-    ef_strbuf_puts(&text, " and ");
-    ef_type_print(g->ctx, ef_egraph_type(g, b), &text);
-    ef_fail(&g->error, "%s", text.text);
-    ef_strbuf_free(&text);
+    ef_strbuf left = {0}, right = {0};
+    ef_type_print(g->ctx, ef_egraph_type(g, a), &left);
+    ef_type_print(g->ctx, ef_egraph_type(g, b), &right);
+    union_error(g, a, b, application, "types", left.text, right.text);
+    ef_strbuf_free(&left);
+    ef_strbuf_free(&right);
 }
 
 static bool unite(ef_egraph *g, ef_id a, ef_id b, uint32_t why, uint32_t application)
@@ -421,6 +452,11 @@ static bool unite(ef_egraph *g, ef_id a, ef_id b, uint32_t why, uint32_t applica
         return false;
     if (g->type.at[ra] != g->type.at[rb]) {
         type_error(g, a, b, application);
+        return false;
+    }
+    if (g->is_constant.at[ra] && g->is_constant.at[rb] &&
+        !ef_constants_agree(g->constant.at[ra], g->constant.at[rb])) {
+        constant_error(g, a, b, application, g->constant.at[ra], g->constant.at[rb]);
         return false;
     }
     proof_link(g, a, b, why);
@@ -440,6 +476,7 @@ static bool unite(ef_egraph *g, ef_id a, ef_id b, uint32_t why, uint32_t applica
     if (g->is_constant.at[loser] && !g->is_constant.at[winner]) {
         g->is_constant.at[winner] = 1;
         g->constant.at[winner] = g->constant.at[loser];
+        ef_vec_push(&g->constants, winner); /* the loser's parents are repaired anyway */
     }
     g->parents.at[winner] += g->parents.at[loser];
     if (g->first_parent.at[loser] != EF_NONE) {
@@ -482,18 +519,39 @@ static void repair_parent(ef_egraph *g, ef_id n)
     unite(g, n, g->slot[slot] - 1, EF_BY_CONGRUENCE, EF_NONE);
 }
 
+static void repair_parents(ef_egraph *g, uint32_t first, uint32_t last)
+{
+    for (uint32_t p = first;; p = g->parent.at[p].next) {
+        repair_parent(g, g->parent.at[p].node);
+        if (p == last)
+            return;
+    }
+}
+
+/* The parents of a class that became a constant may be constants now. */
+static void fold_parents(ef_egraph *g, ef_id class)
+{
+    for (uint32_t p = g->first_parent.at[class]; p != EF_NONE; p = g->parent.at[p].next) {
+        ef_id n = g->parent.at[p].node, children[EF_MAX_CHILDREN];
+        if (g->dead.at[n])
+            continue;
+        memcpy(children, ef_node_children(g, n), g->arity.at[n] * sizeof *children); /* the array may grow */
+        fold_constant(g, n, (ef_op)g->op.at[n], g->attr.at[n], children, g->arity.at[n]);
+    }
+}
+
 uint32_t ef_egraph_rebuild(ef_egraph *g)
 {
     uint32_t before = g->unions;
-    for (uint32_t i = 0; i < g->dirty.count; i += 2) { /* grows while it runs */
-        uint32_t last = g->dirty.at[i + 1];
-        for (uint32_t p = g->dirty.at[i];; p = g->parent.at[p].next) {
-            repair_parent(g, g->parent.at[p].node);
-            if (p == last)
-                break;
+    for (uint32_t i = 0, c = 0; i < g->dirty.count || c < g->constants.count;) { /* both grow while it runs */
+        if (i < g->dirty.count) {
+            repair_parents(g, g->dirty.at[i], g->dirty.at[i + 1]);
+            i += 2;
+        } else {
+            fold_parents(g, ef_find(g, g->constants.at[c++]));
         }
     }
-    g->dirty.count = 0;
+    g->dirty.count = g->constants.count = 0;
     return g->unions - before;
 }
 

@@ -6,12 +6,14 @@
  * by ef_egraph_rebuild after a batch of unions (deferred rebuilding).
  *
  * The e-class analysis is the type, and the value of a constant expression. A union of two types is a bug of a rule:
- * it is refused, and reported with both terms and the rule's name (ef_egraph_error).
+ * it is refused, and reported with both terms and the rule's name (g->error); so is one of two constants.
  *
  * Every union is justified by congruence or by a rule application, which explain.c turns into a chain of terms. For
  * this each node keeps the children it was created with. */
 #ifndef EF_EGRAPH_EGRAPH_H
 #define EF_EGRAPH_EGRAPH_H
+
+#include <math.h>
 
 #include "egraph/unionfind.h"
 #include "ir/expr.h"
@@ -74,6 +76,7 @@ typedef struct ef_egraph {
     EF_VEC(ef_id) by_op[EF_OP_COUNT]; /* nodes of each operator in order of creation, dead ones included */
     uint32_t *slot, mask, used;       /* hash-cons table: node + 1 */
     EF_VEC(uint32_t) dirty;           /* pairs (first, last) of parent entries to repair: those of classes that lost */
+    EF_VEC(ef_id) constants;          /* classes that became constants: their parents are to be folded */
     EF_VEC(ef_id) changed;            /* classes that changed since the last ef_egraph_tick */
     EF_VEC(ef_application) applications;
     EF_VEC(ef_id) application_ids;
@@ -81,6 +84,8 @@ typedef struct ef_egraph {
     ef_intern *type_cache; /* (op, attr, child types) -> index into type_cache_value */
     ef_intern *lemmas;     /* what builders of right sides settled once for this graph (see rules/repair.c) */
     EF_VEC(uint8_t) lemma_holds;
+    ef_intern *refused; /* matches of deep rules that failed … */
+    EF_VEC(uint32_t) refusals; /* … and how often */
     EF_VEC(uint32_t) simplified; /* pairs (scalar term, its simplest form) */
     uint32_t tick, live, classes, unions;
     ef_diag error;
@@ -122,6 +127,11 @@ void ef_egraph_tick(ef_egraph *g);
 static inline ef_type ef_egraph_type(ef_egraph *g, ef_id id)
 {
     return g->type.at[ef_find(g, id)];
+}
+/* Whether two values of one constant are equal up to rounding: (0.1 * 0.2) * 0.3 is 0.1 * (0.2 * 0.3). */
+static inline bool ef_constants_agree(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b)) || (isfinite(a) && fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)));
 }
 /* Whether the class is a constant, and its value. */
 bool ef_egraph_constant(ef_egraph *g, ef_id id, double *value);

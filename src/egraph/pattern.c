@@ -78,7 +78,8 @@ static ef_condition_arg class_arg(ef_egraph *g, ef_id id)
     return arg;
 }
 
-static bool conditions_hold(const ef_scope *scope, const ef_rule *rule, ef_match *match)
+/* All conditions, binding what they bind; or the policy's alone, which then must bind nothing. */
+static bool conditions_hold(const ef_scope *scope, const ef_rule *rule, ef_match *match, bool policy_alone)
 {
     if (rule->conditions == 0)
         return true;
@@ -86,9 +87,22 @@ static bool conditions_hold(const ef_scope *scope, const ef_rule *rule, ef_match
     for (unsigned i = 0; i < rule->vars; i++)
         vars[i] = class_arg(scope->graph, match->var[i]);
     for (unsigned i = 0; i < rule->conditions; i++)
-        if (!ef_condition_holds(scope, &rule->condition[i], vars, &root, match->attr))
+        if ((!policy_alone || (rule->condition[i].policy && rule->condition[i].binds < 0)) &&
+            !ef_condition_holds(scope, &rule->condition[i], vars, &root, match->attr))
             return false;
     return true;
+}
+
+/* Whether the search still wants a match that it found before others were applied. */
+static bool still_wanted(const ef_scope *scope, const ef_rule *rule, const ef_match *match)
+{
+    bool asks = false;
+    for (unsigned i = 0; scope->policy && i < rule->conditions; i++)
+        asks = asks || (rule->condition[i].policy && rule->condition[i].binds < 0);
+    if (!asks)
+        return true;
+    ef_match copy = *match;
+    return conditions_hold(scope, rule, &copy, true);
 }
 
 /* ---- matching ---- */
@@ -172,7 +186,7 @@ static bool match_from(matcher *m, unsigned position)
     ef_egraph *g = m->g;
     if (position == m->rule->left.count) {
         ef_match found = m->match;
-        return !conditions_hold(m->scope, m->rule, &found) || m->yield(m->user, &found);
+        return !conditions_hold(m->scope, m->rule, &found, false) || m->yield(m->user, &found);
     }
     const ef_pattern_node *p = &m->rule->left.node[position];
     ef_id class = m->at[position];
@@ -321,6 +335,8 @@ int ef_rule_apply(const ef_scope *scope, const ef_rule *rule, uint32_t rule_inde
     application a = {.scope = scope, .rule = rule, .match = match};
     ef_id right;
     unsigned right_count = rule->right.count;
+    if (!still_wanted(scope, rule, match))
+        return 0;
     if (rule->builder) {
         right = rule->builder(scope, rule, match);
         a.id[0] = right;

@@ -106,7 +106,7 @@ typedef struct ef_rule {
     ef_attr_term term[EF_ATTR_TERMS];
     ef_condition condition[EF_RULE_CONDITIONS];
     bool same_type; /* applies only where both sides have one type: part of the rule's meaning, checked before adding */
-    uint8_t depth;  /* of the left side */
+    uint8_t depth;  /* levels of classes that a match depends on: of the left side, with the variables conditions read */
     bool deep;      /* its applicability depends on nodes far below the left side: matched anew in every iteration */
 } ef_rule;
 
@@ -118,7 +118,8 @@ bool ef_pattern_search(const ef_scope *scope, const ef_rule *rule, uint32_t sinc
                        void *user);
 
 /* Applies a match. Returns 1 when two classes became one, 0 when nothing was new, -1 when the right side is ill-typed
- * here (then nothing is added). `rule_index` is what the application record names. */
+ * here (then nothing is added). The policy's conditions are asked once more, since an earlier match of the batch may
+ * have met what they wait for (then the result is 0). `rule_index` is what the application record names. */
 int ef_rule_apply(const ef_scope *scope, const ef_rule *rule, uint32_t rule_index, const ef_match *match);
 
 /* The attribute word of a pattern node from its slots under a match; and the slot count of an operator. */

@@ -236,6 +236,52 @@ CONDITION(variable)
     return !scope->policy || !a[0].constant;
 }
 
+/* Operands of a chain of one operator, as its first spelling has them. */
+static unsigned chain_length(ef_egraph *g, ef_id class, ef_op op, unsigned depth)
+{
+    ef_id n = depth ? ef_class_find(g, class, op) : EF_NONE;
+    if (n == EF_NONE)
+        return 1;
+    const ef_id *child = ef_node_children(g, n);
+    ef_id left = child[0], right = child[1];
+    return chain_length(g, left, op, depth - 1) + chain_length(g, right, op, depth - 1);
+}
+
+#define LONGEST_CHAIN 5 /* all groupings of n operands are 2^n classes */
+
+static bool short_chain(const ef_scope *scope, const ef_condition_arg *a, ef_op op)
+{
+    return !scope->policy || chain_length(scope->graph, a->id, op, 2 * LONGEST_CHAIN) <= LONGEST_CHAIN;
+}
+
+/* short_sum(root), short_product(root), short_max(root): few enough operands to try all of their groupings */
+CONDITION(short_sum)
+{
+    UNUSED;
+    return short_chain(scope, &a[0], EF_ADD);
+}
+
+/* short_sums(?x, ?y): together */
+CONDITION(short_sums)
+{
+    UNUSED;
+    return !scope->policy || chain_length(scope->graph, a[0].id, EF_ADD, 2 * LONGEST_CHAIN) +
+                                     chain_length(scope->graph, a[1].id, EF_ADD, 2 * LONGEST_CHAIN) <=
+                                 LONGEST_CHAIN;
+}
+
+CONDITION(short_product)
+{
+    UNUSED;
+    return short_chain(scope, &a[0], EF_MUL);
+}
+
+CONDITION(short_max)
+{
+    UNUSED;
+    return short_chain(scope, &a[0], EF_MAX);
+}
+
 /* parameter(?x): an input, or one's elements moved or viewed: what a weight is; constant(?x): that or a literal */
 CONDITION(parameter)
 {
@@ -667,6 +713,10 @@ static const struct {
     {"batch_axes", batch_axes},
     {"bound", bound},
     {"adds_leading_units", adds_leading_units},
+    {"short_sum", short_sum},
+    {"short_sums", short_sums},
+    {"short_product", short_product},
+    {"short_max", short_max},
     {"parameter", parameter},
     {"constant", constant},
     {"gain", gain},

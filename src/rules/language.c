@@ -356,14 +356,28 @@ static bool condition_list(parser *p, bool policy)
 
 /* ---- rules ---- */
 
-static uint8_t depth_of(const ef_pattern *pattern, unsigned at)
+/* Whether a condition looks at what the variable matched: then a change of its class may make the rule match. */
+static bool is_read(const ef_rule *rule, unsigned var)
 {
+    for (unsigned i = 0; i < rule->conditions; i++)
+        for (unsigned k = 0; k < rule->condition[i].args; k++)
+            if (rule->condition[i].arg[k].kind == EF_ARG_VAR && rule->condition[i].arg[k].index == var)
+                return true;
+    return false;
+}
+
+/* How many levels of classes a match depends on. */
+static uint8_t depth_of(const ef_rule *rule, unsigned at)
+{
+    const ef_pattern_node *n = &rule->left.node[at];
     uint8_t deepest = 0;
-    for (unsigned i = 0; i < pattern->node[at].children; i++) {
-        uint8_t d = depth_of(pattern, pattern->node[at].child[i]);
+    if (n->kind == EF_PAT_VAR)
+        return is_read(rule, n->index);
+    for (unsigned i = 0; i < n->children; i++) {
+        uint8_t d = depth_of(rule, n->child[i]);
         deepest = d > deepest ? d : deepest;
     }
-    return pattern->node[at].kind == EF_PAT_VAR ? deepest : (uint8_t)(deepest + 1);
+    return (uint8_t)(deepest + 1);
 }
 
 static void finish(parser *p, ef_rule *rule)
@@ -371,7 +385,7 @@ static void finish(parser *p, ef_rule *rule)
     rule->vars = (uint8_t)p->vars.count;
     rule->attrs = (uint8_t)p->attrs.count;
     rule->ops = (uint8_t)p->ops.count;
-    rule->depth = depth_of(&rule->left, 0);
+    rule->depth = depth_of(rule, 0);
     rule->group = p->group;
 }
 

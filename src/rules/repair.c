@@ -940,6 +940,20 @@ static ef_id synthesise(synthesis *y, ef_id g_class, ef_id consumer_operand)
     return tuple == EF_NONE ? EF_NONE : ef_egraph_add(g, EF_REDUCE_P, ef_attr_reduce(reducer, y->axis), &tuple, 1);
 }
 
+#define PATIENCE 6
+
+/* A pair that was refused is tried again while what it is made of may still be growing: some times in any case, then
+ * only when something changed close below it. */
+static uint32_t *refusals_of(ef_egraph *g, const ef_match *match)
+{
+    ef_id key[] = {ef_find(g, match->root), ef_find(g, match->var[0]), ef_find(g, match->var[1]), (ef_id)match->attr[1]};
+    int fresh;
+    uint32_t at = ef_intern_put(g->refused, key, sizeof key, &fresh);
+    if (fresh)
+        ef_vec_push(&g->refusals, 0);
+    return &g->refusals.at[at];
+}
+
 ef_id ef_repair_build(const ef_scope *scope, const ef_rule *rule, const ef_match *match)
 {
     /* tuple(reduce_p[?r, ?p](?g), reduce_p[?s, ?p](?y)): attributes r, p, s in order of binding */
@@ -952,6 +966,10 @@ ef_id ef_repair_build(const ef_scope *scope, const ef_rule *rule, const ef_match
                    .axis = (ef_axis)match->attr[1],
                    .consumer = (ef_reducer)match->attr[2]};
     unsigned count = 0;
+    uint32_t *refusals = refusals_of(g, match);
+    if (*refusals >= PATIENCE && g->touched[EF_TOUCH_DEPTH - 1].at[ef_find(g, match->root)] < g->tick)
+        return EF_NONE;
+    ++*refusals;
     y.axes = ef_axes_intern(y.ctx, &y.axis, 1);
     y.dag = ef_dag_new(y.ctx);
     ef_id produced = match->node[1], result = EF_NONE;
