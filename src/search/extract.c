@@ -19,10 +19,20 @@ typedef struct {
 
 typedef struct {
     ef_id class;
-    bool root;             /* the class as a kernel's root */
-    uint32_t first, count; /* its options */
-    double least;          /* optimistic cost of the cheapest way to fill it and what it needs */
+    bool root;                  /* the class as a kernel's root */
+    bool stores;                /* a kernel's result, stored, may fill it */
+    uint32_t first, count;      /* its options */
+    uint32_t first_need, needs; /* the child slots of all its options, in `need` */
+    double least;               /* optimistic cost of the cheapest way to fill it and what it needs */
 } slot;
+
+/* A canonical form: see below. */
+typedef enum { FORM_ATOM, FORM_PRODUCT, FORM_SUM } form_kind;
+
+typedef struct {
+    form_kind kind;
+    uint64_t over[2], under[2]; /* products and sums: sums of the hashes of members, and of inverse members */
+} form;
 
 /* A partial program: picks sorted by slot; holes in the order in which they appeared. */
 typedef struct {
@@ -40,7 +50,7 @@ typedef struct {
     ef_scope scope;
     EF_VEC(slot) slots;
     EF_VEC(option) option_list;
-    EF_VEC(slot_id) child;
+    EF_VEC(slot_id) child, need;
     ef_intern *slot_ids;
     uint64_t *reach; /* bit matrix: which slots a slot can need, itself included */
     uint32_t words;
@@ -50,9 +60,12 @@ typedef struct {
     ef_intern *seen;
     /* scratch, by slot */
     uint32_t *pick; /* option + 1 */
-    uint64_t (*canon)[2];
+    form *canon;
     uint8_t *mark;
-    slot_id *stack; /* explicit stack for walks */
+    slot_id *stack;        /* explicit stack for walks */
+    uint64_t *open;        /* bits: the slots that completions of the partial program at hand can refer to */
+    uint64_t *cone_open;   /* bits: those that the holes in a cone reach */
+    EF_VEC(slot_id) fused; /* slots that a fused reduction may fill */
     ef_extraction *result;
 } extractor;
 
@@ -161,7 +174,9 @@ static bool fills(extractor *x, ef_id class, bool root, bool no_grid, ef_id n)
     return no_grid && (computes(g, n) || op == EF_COLLECT);
 }
 
-/* ---- optimistic cost: what no schedule can avoid, on a machine of 4 TB/s and 400 TFLOP/s ---- */
+/* ---- optimistic cost: what no schedule can avoid ----
+ *
+ * A generic device, 4 TB/s, 400 TFLOP/s and 2 us a launch, until src/target describes the real one. */
 
 #define MICROSECONDS_PER_BYTE 2.5e-7
 #define MICROSECONDS_PER_FLOP 2.5e-9
@@ -312,37 +327,21 @@ static void compute_reach(extractor *x)
     }
 }
 
-/* ---- equivalent options, before any program is built ----
+/* ---- canonical forms ----
  *
- * The FORMS of a slot are the canonical pointwise expressions that its options spell over atoms; a slot that can be
- * filled otherwise (loaded, reduced, …) is an atom as well. An option whose forms another option of the slot has too
- * adds spellings, not programs: early compaction drops it. */
+ * Products and sums are flat: the hashes of their members are added, those of divisors and subtrahends apart, so that
+ * order and grouping do not matter. Nothing cancels: x / x still depends on x, and a hole in it must stay visible. The
+ * form of an operator is a function of the forms of its operands alone, so equal parts may stand for each other. */
 
-#define MAX_FORMS 48
-
-typedef enum { FORM_ATOM, FORM_PRODUCT, FORM_SUM } form_kind;
-
-typedef struct {
-    form_kind kind;
-    uint64_t h[2]; /* products and sums: the sum of their members' hashes, inverses negated */
-} form;
-
-typedef struct {
-    uint8_t state; /* 0 unknown, 1 in progress, 2 known */
-    bool overflow; /* too many, or a cycle: nothing can be said */
-    uint32_t count;
-    form at[MAX_FORMS];
-} forms;
-
-static void forms_add(forms *f, form one)
+static bool form_equal(form a, form b)
 {
-    for (uint32_t i = 0; i < f->count; i++)
-        if (f->at[i].kind == one.kind && f->at[i].h[0] == one.h[0] && f->at[i].h[1] == one.h[1])
-            return;
-    if (f->count == MAX_FORMS)
-        f->overflow = true;
-    else
-        f->at[f->count++] = one;
+    return a.kind == b.kind && a.over[0] == b.over[0] && a.over[1] == b.over[1] && a.under[0] == b.under[0] &&
+           a.under[1] == b.under[1];
+}
+
+static form atom(uint64_t h0, uint64_t h1)
+{
+    return (form){.kind = FORM_ATOM, .over = {h0, h1}};
 }
 
 /* A form as a member of a product or sum. */
@@ -350,21 +349,34 @@ static form member(form f, form_kind of)
 {
     if (f.kind == of)
         return f;
-    return (form){of, {mix(mix(0x61, f.h[0]), f.kind), mix(mix(0x62, f.h[1]), f.kind)}};
+    return (form){
+        of,
+        {mix(mix(mix(0x61, f.over[0]), f.under[0]), f.kind), mix(mix(mix(0x62, f.over[1]), f.under[1]), f.kind)},
+        {0, 0}};
 }
 
 static form inverse(form f)
 {
-    return (form){f.kind, {-f.h[0], -f.h[1]}};
+    return (form){f.kind, {f.under[0], f.under[1]}, {f.over[0], f.over[1]}};
 }
 
 static form join(form a, form b)
 {
-    return (form){a.kind, {a.h[0] + b.h[0], a.h[1] + b.h[1]}};
+    return (form){
+        a.kind, {a.over[0] + b.over[0], a.over[1] + b.over[1]}, {a.under[0] + b.under[0], a.under[1] + b.under[1]}};
+}
+
+/* One hash of a form, the same for a thing and the product that has it as its only factor. */
+static void form_hash(form f, uint64_t out[2])
+{
+    f = member(f, FORM_PRODUCT);
+    out[0] = mix(mix(0x51, f.over[0]), f.under[0]);
+    out[1] = mix(mix(0x52, f.over[1]), f.under[1]);
 }
 
 static form form_of(ef_op op, uint64_t attr, const form *x, unsigned count)
 {
+    uint64_t h[2], sum[2] = {0, 0};
     switch (op) {
     case EF_MUL: return join(member(x[0], FORM_PRODUCT), member(x[1], FORM_PRODUCT));
     case EF_DIV: return join(member(x[0], FORM_PRODUCT), inverse(member(x[1], FORM_PRODUCT)));
@@ -374,113 +386,127 @@ static form form_of(ef_op op, uint64_t attr, const form *x, unsigned count)
     case EF_NEG: return inverse(member(x[0], FORM_SUM));
     case EF_SQRT:
     case EF_RSQRT: {
-        form root = {FORM_ATOM, {mix(x[0].h[0], 0x71u + x[0].kind), mix(x[0].h[1], 0x72u + x[0].kind)}};
-        root = member(root, FORM_PRODUCT);
+        form_hash(x[0], h);
+        form root = member(atom(mix(0x71, h[0]), mix(0x72, h[1])), FORM_PRODUCT);
         return op == EF_RSQRT ? inverse(root) : root;
     }
     default: break;
     }
-    form f = {FORM_ATOM, {mix(mix(0x81, op), attr), mix(mix(0x82, op), attr)}};
-    uint64_t sum[2] = {0, 0};
+    form f = atom(mix(mix(0x81, op), attr), mix(mix(0x82, op), attr));
     for (unsigned i = 0; i < count; i++) {
-        form m = member(x[i], FORM_PRODUCT);
-        sum[0] += m.h[0], sum[1] += m.h[1];
+        form_hash(x[i], h);
+        sum[0] += h[0], sum[1] += h[1];
         if (!ef_op_commutative(op))
-            f.h[0] = mix(f.h[0], m.h[0]), f.h[1] = mix(f.h[1], m.h[1]);
+            f.over[0] = mix(f.over[0], h[0]), f.over[1] = mix(f.over[1], h[1]);
     }
     if (ef_op_commutative(op))
-        f.h[0] = mix(f.h[0], sum[0]), f.h[1] = mix(f.h[1], sum[1]);
+        f.over[0] = mix(f.over[0], sum[0]), f.over[1] = mix(f.over[1], sum[1]);
     return f;
 }
 
-static const forms *forms_of_slot(extractor *x, forms *all, slot_id id);
+/* ---- equivalent options, before any program is built ----
+ *
+ * A slot without pointwise options is an atom. A slot whose options all spell one pointwise expression over atoms has
+ * that FORM, whatever else the program picks; any other slot has none. Of options with the same form one is enough:
+ * wherever the other is picked, this one can be, with the picks of all shared slots as they are. */
 
-static void forms_of_option(extractor *x, forms *all, const option *o, forms *out)
+typedef struct {
+    enum { SPELT_NOT_YET, SPELT_IN_PROGRESS, SPELT_ONE, SPELT_MANY } state;
+    form form;
+} spelling;
+
+static bool spell_slot(extractor *x, spelling *all, slot_id id);
+
+/* The form of an option, if its slots leave no choice. */
+static bool spell_option(extractor *x, spelling *all, const option *o, form *out)
 {
-    ef_op op = (ef_op)x->g->op.at[o->node];
-    uint32_t at[3] = {0, 0, 0};
-    const forms *child[3];
+    form operand[MAX_CHILD_SLOTS];
     for (uint32_t i = 0; i < o->count; i++) {
-        child[i] = forms_of_slot(x, all, x->child.at[o->first + i]);
-        if (child[i]->overflow || child[i]->count == 0) {
-            out->overflow = true;
-            return;
-        }
-    }
-    for (bool more = true; more && !out->overflow;) {
-        form operand[3];
-        for (uint32_t i = 0; i < o->count; i++)
-            operand[i] = child[i]->at[at[i]];
-        forms_add(out, form_of(op, x->g->attr.at[o->node], operand, o->count));
-        more = false;
-        for (uint32_t i = 0; i < o->count && !more; i++) { /* the next combination */
-            more = ++at[i] < child[i]->count;
-            if (!more)
-                at[i] = 0;
-        }
-    }
-}
-
-static const forms *forms_of_slot(extractor *x, forms *all, slot_id id)
-{
-    forms *f = &all[id];
-    if (f->state == 1)
-        f->overflow = true;
-    if (f->state)
-        return f;
-    f->state = 1;
-    const slot *s = &x->slots.at[id];
-    bool atom = s->count == 0;
-    for (uint32_t k = s->first; k < s->first + s->count; k++) {
-        if (ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[k].node]))
-            forms_of_option(x, all, &x->option_list.at[k], f);
-        else
-            atom = true;
-    }
-    if (atom)
-        forms_add(f, (form){FORM_ATOM, {mix(0x91, id), mix(0x92, id)}});
-    f->state = 2;
-    return f;
-}
-
-static bool forms_within(const forms *inner, const forms *outer)
-{
-    for (uint32_t i = 0; i < inner->count; i++) {
-        bool found = false;
-        for (uint32_t k = 0; k < outer->count && !found; k++)
-            found = inner->at[i].kind == outer->at[k].kind && inner->at[i].h[0] == outer->at[k].h[0] &&
-                    inner->at[i].h[1] == outer->at[k].h[1];
-        if (!found)
+        slot_id child = x->child.at[o->first + i];
+        if (!spell_slot(x, all, child))
             return false;
+        operand[i] = all[child].form;
     }
+    *out = form_of((ef_op)x->g->op.at[o->node], x->g->attr.at[o->node], operand, o->count);
     return true;
+}
+
+static bool spell_slot(extractor *x, spelling *all, slot_id id)
+{
+    spelling *f = &all[id];
+    if (f->state != SPELT_NOT_YET) /* in progress: a cycle of pointwise options */
+        return f->state == SPELT_ONE;
+    f->state = SPELT_IN_PROGRESS;
+    const slot *s = &x->slots.at[id];
+    uint32_t pointwise = 0;
+    bool one = true;
+    for (uint32_t k = s->first; k < s->first + s->count; k++)
+        pointwise += ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[k].node]);
+    for (uint32_t k = s->first; k < s->first + s->count && pointwise && one; k++) {
+        form own;
+        one = pointwise == s->count && spell_option(x, all, &x->option_list.at[k], &own) &&
+              (k == s->first || form_equal(own, f->form));
+        if (one)
+            f->form = own;
+    }
+    if (!pointwise)
+        f->form = atom(mix(0x91, id), mix(0x92, id));
+    f->state = one ? SPELT_ONE : SPELT_MANY;
+    return one;
 }
 
 static void drop_spellings(extractor *x)
 {
-    forms *all = ef_xcalloc(x->slots.count, sizeof *all);
-    for (slot_id id = 0; id < x->slots.count; id++)
-        forms_of_slot(x, all, id);
+    spelling *all = ef_xcalloc(x->slots.count, sizeof *all);
     for (slot_id id = 0; id < x->slots.count; id++) {
         slot *s = &x->slots.at[id];
-        forms *own = ef_xcalloc(s->count, sizeof *own);
-        bool *drop = ef_xcalloc(s->count, sizeof *drop);
-        for (uint32_t k = 0; k < s->count; k++)
-            if (ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[s->first + k].node]))
-                forms_of_option(x, all, &x->option_list.at[s->first + k], &own[k]);
-        for (uint32_t a = 0; a < s->count; a++)
-            for (uint32_t b = 0; b < s->count && !drop[a]; b++)
-                drop[a] = a != b && !drop[b] && own[a].count && !own[a].overflow && !own[b].overflow &&
-                          forms_within(&own[a], &own[b]);
-        uint32_t kept = 0;
-        for (uint32_t k = 0; k < s->count; k++)
-            if (!drop[k])
-                x->option_list.at[s->first + kept++] = x->option_list.at[s->first + k];
+        form *kept_form = ef_xcalloc(s->count + 1, sizeof *kept_form);
+        uint32_t kept = 0, forms = 0, end = s->first + s->count;
+        for (uint32_t k = s->first; k < end; k++) {
+            option o = x->option_list.at[k];
+            form own;
+            bool again = false;
+            if (ef_op_pointwise((ef_op)x->g->op.at[o.node]) && spell_option(x, all, &o, &own)) {
+                for (uint32_t f = 0; f < forms && !again; f++)
+                    again = form_equal(own, kept_form[f]);
+                if (!again)
+                    kept_form[forms++] = own;
+            }
+            if (!again)
+                x->option_list.at[s->first + kept++] = o;
+        }
         s->count = kept;
-        free(own);
-        free(drop);
+        free(kept_form);
     }
     free(all);
+}
+
+static void list_needs(extractor *x)
+{
+    for (slot_id id = 0; id < x->slots.count; id++) {
+        slot *s = &x->slots.at[id];
+        s->first_need = x->need.count;
+        for (uint32_t k = s->first; k < s->first + s->count; k++)
+            for (uint32_t c = 0; c < x->option_list.at[k].count; c++) {
+                slot_id child = x->child.at[x->option_list.at[k].first + c];
+                s->stores = s->stores || x->g->op.at[x->option_list.at[k].node] == EF_COMBINE;
+                if (!x->mark[child])
+                    ef_vec_push(&x->need, child);
+                x->mark[child] = 1;
+            }
+        s->needs = x->need.count - s->first_need;
+        for (uint32_t c = s->first_need; c < x->need.count; c++)
+            x->mark[x->need.at[c]] = 0;
+    }
+}
+
+/* The reducer of a reduction that gives a tuple; else NULL. */
+static const ef_reducer_info *fused_reducer(const extractor *x, ef_id n)
+{
+    if (x->g->op.at[n] != EF_REDUCE_P && x->g->op.at[n] != EF_REDUCE)
+        return NULL;
+    const ef_reducer_info *r = ef_reducer_at(x->ctx, ef_attr_reducer(x->g->attr.at[n]));
+    return r->leaves == 1 ? NULL : r;
 }
 
 static void build_slots(extractor *x)
@@ -497,24 +523,22 @@ static void build_slots(extractor *x)
     x->canon = ef_xcalloc(x->slots.count, sizeof *x->canon);
     x->mark = ef_xcalloc(x->slots.count, sizeof *x->mark);
     x->stack = ef_xcalloc((size_t)x->slots.count + MAX_CHILD_SLOTS, sizeof *x->stack);
+    list_needs(x);
+    x->open = ef_xcalloc(x->words, sizeof *x->open);
+    x->cone_open = ef_xcalloc(x->words, sizeof *x->cone_open);
+    for (slot_id id = 0; id < x->slots.count; id++) {
+        const slot *s = &x->slots.at[id];
+        bool fused = false;
+        for (uint32_t k = s->first; k < s->first + s->count && !s->root; k++)
+            fused = fused || fused_reducer(x, x->option_list.at[k].node);
+        if (fused)
+            ef_vec_push(&x->fused, id);
+    }
 }
 
-/* ---- canonical forms ---- */
+/* ---- the canonical forms of what is picked ---- */
 
-/* Terms of a flattened sum or product: hashes are added, so that order and grouping do not matter. */
-typedef struct {
-    uint64_t sum[2];
-    unsigned terms;
-} flat;
-
-static void canon_of(extractor *x, slot_id id, uint64_t out[2]);
-
-static void flat_add(flat *f, const uint64_t h[2], unsigned inverse)
-{
-    f->sum[0] += mix(mix(0x51, h[0]), inverse);
-    f->sum[1] += mix(mix(0x52, h[1]), inverse);
-    f->terms++;
-}
+static form canon_of(extractor *x, slot_id id);
 
 static ef_op picked_op(const extractor *x, slot_id id, const option **o)
 {
@@ -524,42 +548,9 @@ static ef_op picked_op(const extractor *x, slot_id id, const option **o)
     return (ef_op)x->g->op.at[(*o)->node];
 }
 
-/* Multiplies the canonical factors of a slot into `f`: products, quotients and roots of one factor open up. */
-static void factors(extractor *x, slot_id id, unsigned inverse, flat *f)
+static bool moves(ef_op op)
 {
-    const option *o;
-    ef_op op = picked_op(x, id, &o);
-    if (op == EF_MUL || op == EF_DIV) {
-        factors(x, x->child.at[o->first], inverse, f);
-        factors(x, x->child.at[o->first + 1], op == EF_DIV ? !inverse : inverse, f);
-    } else if (op == EF_RECIP) {
-        factors(x, x->child.at[o->first], !inverse, f);
-    } else if (op == EF_RSQRT || op == EF_SQRT) {
-        uint64_t h[2];
-        canon_of(x, x->child.at[o->first], h);
-        h[0] = mix(h[0], EF_SQRT), h[1] = mix(h[1], EF_SQRT);
-        flat_add(f, h, op == EF_RSQRT ? !inverse : inverse);
-    } else {
-        uint64_t h[2];
-        canon_of(x, id, h);
-        flat_add(f, h, inverse);
-    }
-}
-
-static void summands(extractor *x, slot_id id, unsigned inverse, flat *f)
-{
-    const option *o;
-    ef_op op = picked_op(x, id, &o);
-    if (op == EF_ADD || op == EF_SUB) {
-        summands(x, x->child.at[o->first], inverse, f);
-        summands(x, x->child.at[o->first + 1], op == EF_SUB ? !inverse : inverse, f);
-    } else if (op == EF_NEG) {
-        summands(x, x->child.at[o->first], !inverse, f);
-    } else {
-        uint64_t h[2];
-        canon_of(x, id, h);
-        flat_add(f, h, inverse);
-    }
+    return op == EF_TRANSPOSE || op == EF_RESHAPE || op == EF_BROADCAST || op == EF_SLICE;
 }
 
 /* The axes of a set that cut something of a type: replication says nothing about what is computed. */
@@ -588,13 +579,15 @@ static void canon_view(extractor *x, slot_id id, ef_axes axes, uint64_t out[2])
     ef_op op = picked_op(x, id, &o);
     if (op == EF_VIEW) {
         canon_view(x, x->child.at[o->first], ef_axes_union(x->ctx, axes, (ef_axes)x->g->attr.at[o->node]), out);
-    } else if (op == EF_TRANSPOSE || op == EF_RESHAPE || op == EF_BROADCAST || op == EF_SLICE) {
+        return;
+    }
+    axes = cutting(x, axes, ef_egraph_type(x->g, x->slots.at[id].class));
+    if (moves(op)) {
         canon_view(x, x->child.at[o->first], axes, out);
         out[0] = mix(mix(out[0], op), x->g->attr.at[o->node]);
         out[1] = mix(mix(out[1], op + 77u), x->g->attr.at[o->node]);
     } else {
-        axes = cutting(x, axes, ef_egraph_type(x->g, x->slots.at[id].class));
-        canon_of(x, id, out);
+        form_hash(canon_of(x, id), out);
         if (axes == 0)
             return;
         out[0] = mix(out[0], axes + 1001u);
@@ -602,58 +595,39 @@ static void canon_view(extractor *x, slot_id id, ef_axes axes, uint64_t out[2])
     }
 }
 
-static void canon_node(extractor *x, slot_id id, uint64_t out[2])
+static form canon_node(extractor *x, slot_id id)
 {
     const option *o = NULL;
     ef_op op = picked_op(x, id, &o);
-    if (op == EF_OP_COUNT) { /* a hole */
-        out[0] = mix(0xabc1, id);
-        out[1] = mix(0xabc2, id);
-        return;
+    if (op == EF_OP_COUNT) /* a hole */
+        return atom(mix(0xabc1, id), mix(0xabc2, id));
+    if (op == EF_VIEW || moves(op)) {
+        uint64_t h[2];
+        canon_view(x, id, 0, h);
+        return atom(h[0], h[1]);
     }
-    if (op == EF_MUL || op == EF_DIV || op == EF_RECIP || op == EF_ADD || op == EF_SUB || op == EF_NEG ||
-        op == EF_RSQRT || op == EF_SQRT) {
-        flat f = {{0}, 0};
-        bool product = op == EF_MUL || op == EF_DIV || op == EF_RECIP || op == EF_RSQRT || op == EF_SQRT;
-        if (product)
-            factors(x, id, 0, &f);
-        else
-            summands(x, id, 0, &f);
-        out[0] = mix(mix(f.sum[0], f.terms), product);
-        out[1] = mix(mix(f.sum[1], f.terms), product);
-        return;
-    }
-    if (op == EF_VIEW || op == EF_TRANSPOSE || op == EF_RESHAPE || op == EF_BROADCAST || op == EF_SLICE) {
-        canon_view(x, id, 0, out);
-        return;
-    }
-    uint64_t h[2], sum[2] = {0, 0};
-    out[0] = mix(mix(0x1001, op), x->g->attr.at[o->node]);
-    out[1] = mix(mix(0x2002, op), x->g->attr.at[o->node]);
-    for (uint32_t i = 0; i < o->count; i++) {
-        canon_of(x, x->child.at[o->first + i], h);
-        sum[0] += h[0], sum[1] += h[1];
-        if (!ef_op_commutative(op))
-            out[0] = mix(out[0], h[0]), out[1] = mix(out[1], h[1]);
-    }
-    if (ef_op_commutative(op))
-        out[0] = mix(out[0], sum[0]), out[1] = mix(out[1], sum[1]);
+    form operand[MAX_CHILD_SLOTS];
+    for (uint32_t i = 0; i < o->count; i++)
+        operand[i] = canon_of(x, x->child.at[o->first + i]);
+    return form_of(op, x->g->attr.at[o->node], operand, o->count);
 }
 
-static void canon_of(extractor *x, slot_id id, uint64_t out[2])
+static form canon_of(extractor *x, slot_id id)
 {
     if (!x->mark[id]) {
-        uint64_t h[2];
-        canon_node(x, id, h);
-        x->canon[id][0] = h[0];
-        x->canon[id][1] = h[1];
+        form f = canon_node(x, id);
+        x->canon[id] = f;
         x->mark[id] = 1;
     }
-    out[0] = x->canon[id][0];
-    out[1] = x->canon[id][1];
+    return x->canon[id];
 }
 
 /* ---- partial programs ---- */
+
+static bool bit(const uint64_t *bits, uint32_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
 
 static void load_picks(extractor *x, const partial *p)
 {
@@ -667,28 +641,33 @@ static void clear_picks(extractor *x, const partial *p)
         x->pick[p->data[2 * i]] = 0;
 }
 
-/* The signature of a partial program: canonical outputs, and canonical picked slots that its holes can reach. */
-static void signature(extractor *x, const partial *p, uint64_t out[2])
+static void open_slot(extractor *x, slot_id id, uint32_t *top)
 {
-    uint64_t h[2];
-    memset(x->mark, 0, x->slots.count);
-    out[0] = out[1] = 0x77;
-    for (uint32_t i = 0; i < x->search->outputs; i++) {
-        canon_of(x, slot_of(x, x->search->output[i], false), h);
-        out[0] = mix(out[0], h[0]);
-        out[1] = mix(out[1], h[1]);
-    }
-    const uint32_t *hole = p->data + 2 * (size_t)p->picks;
-    for (uint32_t i = 0; i < p->picks && p->holes; i++) {
-        slot_id s = p->data[2 * i];
-        bool reached = false;
-        for (uint32_t k = 0; k < p->holes && !reached; k++)
-            reached = x->reach[(size_t)hole[k] * x->words + s / 64] >> (s % 64) & 1;
-        if (!reached)
+    if (bit(x->open, id))
+        return;
+    x->open[id / 64] |= (uint64_t)1 << (id % 64);
+    x->stack[(*top)++] = id;
+}
+
+static void add_reach(const extractor *x, slot_id from, uint64_t *bits)
+{
+    for (uint32_t w = 0; w < x->words; w++)
+        bits[w] |= x->reach[(size_t)from * x->words + w];
+}
+
+/* The slots that completions can refer to: from the holes on, through slots without a pick, up to those with one. */
+static void load_holes(extractor *x, const partial *p)
+{
+    uint32_t top = 0;
+    memset(x->open, 0, x->words * sizeof *x->open);
+    for (uint32_t k = 0; k < p->holes; k++)
+        open_slot(x, p->data[2 * (size_t)p->picks + k], &top);
+    while (top) {
+        const slot *s = &x->slots.at[x->stack[--top]];
+        if (x->pick[x->stack[top]])
             continue;
-        canon_of(x, s, h);
-        out[0] += mix(mix(h[0], s), 5);
-        out[1] += mix(mix(h[1], s), 7);
+        for (uint32_t c = s->first_need; c < s->first_need + s->needs; c++)
+            open_slot(x, x->need.at[c], &top);
     }
 }
 
@@ -815,129 +794,105 @@ static partial extend(extractor *x, const partial *p, uint32_t k)
     return q;
 }
 
-/* ---- complete programs ---- */
+/* ---- what is no candidate ----
+ *
+ * These conditions speak of complete programs. A partial program is cut when none of its completions can meet them;
+ * what its completions still have to meet is its DUTIES, which the signature contains: partial programs that are spelt
+ * differently may differ in them. */
 
-static ef_expr emit(extractor *x, slot_id id, ef_expr *memo)
-{
-    if (memo[id] != EF_NONE)
-        return memo[id];
-    const option *o = &x->option_list.at[x->pick[id] - 1];
-    ef_expr child[MAX_CHILD_SLOTS];
-    for (uint32_t i = 0; i < o->count; i++)
-        child[i] = emit(x, x->child.at[o->first + i], memo);
-    return memo[id] =
-               ef_dag_add(x->result->dag, (ef_op)x->g->op.at[o->node], x->g->attr.at[o->node], child, o->count, NULL);
-}
+typedef enum { NEVER, PERHAPS, ALREADY } chance;
 
-static void keep_candidate(extractor *x, const partial *p, const uint64_t canon[2])
+/* Whether e-node n is picked, or still can be. */
+static chance node_picked(const extractor *x, ef_id n)
 {
-    if (x->result->candidate.count >= x->options->keep)
-        return;
-    ef_candidate c = {.cost = p->cost, .canon = {canon[0], canon[1]}};
-    ef_expr *memo = ef_xcalloc(x->slots.count, sizeof *memo);
-    memset(memo, 0xff, x->slots.count * sizeof *memo);
-    c.output = ef_xcalloc(x->search->outputs, sizeof *c.output);
-    for (uint32_t i = 0; i < x->search->outputs; i++)
-        c.output[i] = emit(x, slot_of(x, x->search->output[i], false), memo);
-    free(memo);
-    ef_vec_push(&x->result->candidate, c);
-}
-
-static void finish(extractor *x, const partial *p)
-{
-    uint64_t canon[2];
-    int fresh = 1;
-    x->result->built++;
-    load_picks(x, p);
-    signature(x, p, canon);
-    if (x->options->compaction == EF_COMPACT_AFTER) /* in early mode the queue has compared it already */
-        ef_intern_put(x->seen, canon, sizeof canon, &fresh);
-    if (fresh) {
-        x->result->candidates++;
-        x->result->fingerprint[0] += mix(canon[0], 11);
-        x->result->fingerprint[1] += mix(canon[1], 13);
-        keep_candidate(x, p, canon);
+    chance best = NEVER;
+    for (uint32_t role = 0; role < 2; role++) {
+        uint32_t key[] = {ef_find(x->g, n), role};
+        slot_id id = ef_intern_find(x->slot_ids, key, sizeof key);
+        if (id == UINT32_MAX)
+            continue;
+        const slot *s = &x->slots.at[id];
+        if (x->pick[id] && x->option_list.at[x->pick[id] - 1].node == n)
+            return ALREADY;
+        if (x->pick[id] || !bit(x->open, id))
+            continue;
+        for (uint32_t k = s->first; k < s->first + s->count; k++)
+            if (x->option_list.at[k].node == n)
+                best = PERHAPS;
     }
-    clear_picks(x, p);
+    return best;
 }
 
-/* ---- Algorithm 1 ---- */
-
-/* Whether the partial program is new; in early mode equivalent ones are pruned before they are queued. */
-static bool is_new(extractor *x, const partial *q)
-{
-    uint64_t sign[2];
-    int fresh = 1;
-    if (x->options->compaction != EF_COMPACT_EARLY)
-        return true;
-    load_picks(x, q);
-    signature(x, q, sign);
-    clear_picks(x, q);
-    ef_intern_put(x->seen, sign, sizeof sign, &fresh);
-    return fresh;
-}
-
-/* Whether the tuple of a fused reduction is picked as a whole: stored as partial results, or inside another tuple. */
-static bool tuple_is_used(extractor *x, ef_id class)
+/* Whether the tuple of a fused reduction is used as a whole: stored as partial results, or inside another tuple. */
+static chance tuple_used(const extractor *x, ef_id class)
 {
     ef_egraph *g = x->g;
-    for (uint32_t e = g->first_parent.at[ef_find(g, class)]; e != EF_NONE; e = g->parent.at[e].next) {
+    chance best = NEVER;
+    for (uint32_t e = g->first_parent.at[ef_find(g, class)]; e != EF_NONE && best != ALREADY;
+         e = g->parent.at[e].next) {
         ef_id n = g->parent.at[e].node;
         if (g->dead.at[n] || g->op.at[n] == EF_GET)
             continue;
-        for (uint32_t role = 0; role < 2; role++) {
-            uint32_t key[] = {ef_find(g, n), role};
-            slot_id s = ef_intern_find(x->slot_ids, key, sizeof key);
-            if (s != UINT32_MAX && x->pick[s] && x->option_list.at[x->pick[s] - 1].node == n)
-                return true;
-        }
+        chance c = node_picked(x, n);
+        best = c > best ? c : best;
     }
-    return false;
+    return best;
 }
 
-/* Whether a field of a fused reduction is taken, or still can be. */
-static bool field_in_use(extractor *x, const partial *p, ef_id tuple, uint64_t field)
+/* Whether a field of a fused reduction is taken. */
+static chance field_taken(const extractor *x, ef_id tuple, uint64_t field)
 {
     ef_egraph *g = x->g;
     ef_id get = ef_egraph_lookup(g, EF_GET, field, &tuple, 1);
-    const uint32_t *hole = p->data + 2 * (size_t)p->picks;
     if (get == EF_NONE)
-        return true; /* the tuple itself is what is used */
-    for (uint32_t role = 0; role < 2; role++) {
-        uint32_t key[] = {ef_find(g, get), role};
-        slot_id s = ef_intern_find(x->slot_ids, key, sizeof key);
-        if (s == UINT32_MAX)
+        return ALREADY; /* the tuple itself is what is used */
+    chance best = NEVER;
+    for (ef_id n = ef_class_first(g, get); n != EF_NONE && best != ALREADY; n = ef_class_next(g, n)) {
+        if (g->op.at[n] != EF_GET || ef_find(g, ef_node_children(g, n)[0]) != ef_find(g, tuple))
             continue;
-        if (x->pick[s]) {
-            ef_id n = x->option_list.at[x->pick[s] - 1].node;
-            if (g->op.at[n] == EF_GET && ef_find(g, ef_node_children(g, n)[0]) == ef_find(g, tuple))
-                return true;
-            continue;
-        }
-        for (uint32_t k = 0; k < p->holes; k++)
-            if (x->reach[(size_t)hole[k] * x->words + s / 64] >> (s % 64) & 1)
-                return true;
+        chance c = node_picked(x, n);
+        best = c > best ? c : best;
+    }
+    return best;
+}
+
+/* Every part of a fused reduction is used: the reduction without that part is a candidate as well. The producer of a
+ * repaired reduction is used by its consumer. Gives the fields that are still to be taken, as bits. */
+static bool wastes_fusion(const extractor *x, slot_id id, const ef_reducer_info *r, unsigned *missing)
+{
+    ef_id class = x->slots.at[id].class;
+    chance used = tuple_used(x, class);
+    *missing = 0;
+    for (unsigned field = r->kind == EF_RED_PRODUCT ? 0 : 1; field < 2 && used != ALREADY; field++) {
+        chance taken = field_taken(x, class, field);
+        if (taken == NEVER && used == NEVER)
+            return true;
+        if (taken != ALREADY)
+            *missing |= 1u << field;
     }
     return false;
 }
 
-/* Fused reductions of which a part goes unused are left out: the reduction without that part is a candidate as well.
- * The producer of a repaired reduction is used by its consumer. */
-static bool wastes_fusion(extractor *x, const partial *p)
+static bool wastes_some_fusion(const extractor *x)
 {
-    ef_egraph *g = x->g;
-    for (uint32_t i = 0; i < p->picks; i++) {
-        ef_id n = x->option_list.at[p->data[2 * i + 1]].node;
-        if ((g->op.at[n] != EF_REDUCE_P && g->op.at[n] != EF_REDUCE) || x->slots.at[p->data[2 * i]].root)
-            continue;
-        const ef_reducer_info *r = ef_reducer_at(x->ctx, ef_attr_reducer(g->attr.at[n]));
-        ef_id class = x->slots.at[p->data[2 * i]].class;
-        if (r->leaves == 1 || tuple_is_used(x, class))
-            continue;
-        if (!field_in_use(x, p, class, 1) || (r->kind == EF_RED_PRODUCT && !field_in_use(x, p, class, 0)))
+    for (uint32_t i = 0; i < x->fused.count; i++) {
+        slot_id id = x->fused.at[i];
+        unsigned missing;
+        const ef_reducer_info *r = x->pick[id] ? fused_reducer(x, x->option_list.at[x->pick[id] - 1].node) : NULL;
+        if (r && wastes_fusion(x, id, r, &missing))
             return true;
     }
     return false;
+}
+
+/* The tensor, stored by a kernel, that option k of a slot loads and the picked option computes anew; else EF_NONE. */
+static slot_id load_instead(const extractor *x, slot_id id, uint32_t k)
+{
+    const option *o = &x->option_list.at[k];
+    if (x->slots.at[id].root || x->g->op.at[o->node] != EF_VIEW || x->pick[id] == k + 1)
+        return EF_NONE;
+    slot_id stored = x->child.at[o->first];
+    return x->slots.at[stored].stores ? stored : EF_NONE;
 }
 
 /* A stored value is loaded wherever a kernel needs it: storing it and computing it again are never both worth it. */
@@ -945,14 +900,10 @@ static bool recomputes_stored(const extractor *x, const partial *p)
 {
     for (uint32_t i = 0; i < p->picks; i++) {
         const slot *s = &x->slots.at[p->data[2 * i]];
-        if (s->root)
-            continue;
         for (uint32_t k = s->first; k < s->first + s->count; k++) {
-            const option *o = &x->option_list.at[k];
-            if (x->g->op.at[o->node] != EF_VIEW || p->data[2 * i + 1] == k)
-                continue;
-            uint32_t stored = x->pick[x->child.at[o->first]];
-            if (stored && x->g->op.at[x->option_list.at[stored - 1].node] == EF_COMBINE)
+            slot_id stored = load_instead(x, p->data[2 * i], k);
+            const option *o;
+            if (stored != EF_NONE && picked_op(x, stored, &o) == EF_COMBINE)
                 return true;
         }
     }
@@ -982,49 +933,234 @@ static bool whole_instead_of_loop(const extractor *x, const slot *s, const optio
     return false;
 }
 
+/* Marks and lists (in x->stack) the pointwise cone of an option's operands, its leaves included. */
+static uint32_t mark_cone(extractor *x, const option *o)
+{
+    uint32_t top = 0;
+    memset(x->mark, 0, x->slots.count);
+    for (uint32_t next = 0;; next++) {
+        for (uint32_t c = 0; o && c < o->count; c++) {
+            slot_id child = x->child.at[o->first + c];
+            if (!x->mark[child]) {
+                x->mark[child] = 1;
+                x->stack[top++] = child;
+            }
+        }
+        if (next == top)
+            return top;
+        o = NULL;
+        ef_op op = picked_op(x, x->stack[next], &o);
+        if (op == EF_OP_COUNT || !ef_op_pointwise(op))
+            o = NULL;
+    }
+}
+
+/* Whether the option of a picked slot takes something of the marked cone without being inside of it: a reduction that
+ * is a leaf of the cone uses the tile once more. */
+static bool takes_from_cone(extractor *x, slot_id reduction, slot_id t)
+{
+    const option *o = &x->option_list.at[x->pick[t] - 1];
+    if (t == reduction || (x->mark[t] && ef_op_pointwise((ef_op)x->g->op.at[o->node])))
+        return false;
+    for (uint32_t c = 0; c < o->count; c++) {
+        slot_id child = x->child.at[o->first + c];
+        if (x->mark[child] && !is_scalar(x, child))
+            return true;
+    }
+    return false;
+}
+
 /* A whole dimension in a tile is the loop with one trip, which the loop's schedules include. It is another program only
  * where the whole tile serves something else as well, as in a row that is reduced and then used. */
 static bool whole_for_nothing(extractor *x, const partial *p)
 {
-    const uint32_t *hole = p->data + 2 * (size_t)p->picks;
     for (uint32_t i = 0; i < p->picks; i++) {
+        slot_id id = p->data[2 * i];
         const option *o = &x->option_list.at[p->data[2 * i + 1]];
-        if (!whole_instead_of_loop(x, &x->slots.at[p->data[2 * i]], o))
+        if (!whole_instead_of_loop(x, &x->slots.at[id], o))
             continue;
-        uint32_t top = 0, count = 0;
+        uint32_t cone = mark_cone(x, o);
         bool shared = false;
-        memset(x->mark, 0, x->slots.count);
-        for (uint32_t c = 0; c < o->count; c++)
-            x->stack[top++] = x->child.at[o->first + c];
-        while (count < top) { /* the operand's pointwise cone; the stack is its list */
-            slot_id s = x->stack[count++];
-            x->mark[s] = 1;
-            if (!x->pick[s] || !ef_op_pointwise((ef_op)x->g->op.at[x->option_list.at[x->pick[s] - 1].node]))
-                continue;
-            const option *q = &x->option_list.at[x->pick[s] - 1];
-            for (uint32_t c = 0; c < q->count; c++)
-                if (!x->mark[x->child.at[q->first + c]]) {
-                    x->mark[x->child.at[q->first + c]] = 1;
-                    x->stack[top++] = x->child.at[q->first + c];
-                }
-        }
-        for (uint32_t k = 0; k < p->picks && !shared; k++) {
-            slot_id t = p->data[2 * k];
-            if (k == i || x->mark[t])
-                continue;
-            const option *q = &x->option_list.at[p->data[2 * k + 1]];
-            for (uint32_t c = 0; c < q->count && !shared; c++) {
-                slot_id child = x->child.at[q->first + c];
-                shared = x->mark[child] && !is_scalar(x, child);
-            }
-        }
-        for (uint32_t k = 0; k < p->holes && !shared; k++)
-            for (uint32_t c = 0; c < top && !shared; c++)
-                shared = x->reach[(size_t)hole[k] * x->words + x->stack[c] / 64] >> (x->stack[c] % 64) & 1;
+        for (uint32_t c = 0; c < cone && !shared; c++)
+            shared = bit(x->open, x->stack[c]);
+        for (uint32_t k = 0; k < p->picks && !shared; k++)
+            shared = takes_from_cone(x, id, p->data[2 * k]);
         if (!shared)
             return true;
     }
     return false;
+}
+
+static void mix_duty(uint64_t out[2], uint64_t kind, uint64_t a, uint64_t b)
+{
+    out[0] += mix(mix(mix(0xd001, kind), a), b);
+    out[1] += mix(mix(mix(0xd002, kind), a), b);
+}
+
+/* Tensors that may not be stored, because a kernel computes their values anew. */
+static void store_duties(extractor *x, const partial *p, uint64_t out[2])
+{
+    memset(x->mark, 0, x->slots.count);
+    for (uint32_t i = 0; i < p->picks; i++) {
+        const slot *s = &x->slots.at[p->data[2 * i]];
+        for (uint32_t k = s->first; k < s->first + s->count; k++) {
+            slot_id stored = load_instead(x, p->data[2 * i], k);
+            if (stored == EF_NONE || x->mark[stored] || x->pick[stored] || !bit(x->open, stored))
+                continue;
+            x->mark[stored] = 1;
+            mix_duty(out, 1, stored, 0);
+        }
+    }
+}
+
+/* Parts of fused reductions that are still to be used; and, where the reduction is not picked yet, those that are. */
+static void fusion_duties(const extractor *x, uint64_t out[2])
+{
+    for (uint32_t i = 0; i < x->fused.count; i++) {
+        slot_id id = x->fused.at[i];
+        ef_id class = x->slots.at[id].class;
+        unsigned missing = 0;
+        if (x->pick[id]) {
+            const ef_reducer_info *r = fused_reducer(x, x->option_list.at[x->pick[id] - 1].node);
+            if (r && !wastes_fusion(x, id, r, &missing) && missing)
+                mix_duty(out, 2, id, missing);
+        } else if (bit(x->open, id)) {
+            unsigned done = (tuple_used(x, class) == ALREADY) | (field_taken(x, class, 0) == ALREADY) << 1 |
+                            (field_taken(x, class, 1) == ALREADY) << 2;
+            mix_duty(out, 3, id, done);
+        }
+    }
+}
+
+/* Whole reductions of tiles that nothing else is sure to use: what may come to use them, and what of them. */
+static void whole_duties(extractor *x, const partial *p, uint64_t out[2])
+{
+    for (uint32_t i = 0; i < p->picks; i++) {
+        slot_id id = p->data[2 * i];
+        const option *o = &x->option_list.at[p->data[2 * i + 1]];
+        if (!whole_instead_of_loop(x, &x->slots.at[id], o))
+            continue;
+        uint32_t cone = mark_cone(x, o);
+        uint64_t duty[2] = {0, 0};
+        bool sure = false;
+        memset(x->cone_open, 0, x->words * sizeof *x->cone_open);
+        for (uint32_t c = 0; c < cone; c++) {
+            if (!x->pick[x->stack[c]])
+                add_reach(x, x->stack[c], x->cone_open);
+            if (bit(x->open, x->stack[c]))
+                mix_duty(duty, 5, id, x->stack[c]);
+        }
+        for (uint32_t k = 0; k < p->picks && !sure; k++) {
+            slot_id t = p->data[2 * k];
+            if (!takes_from_cone(x, id, t))
+                continue;
+            sure = !bit(x->cone_open, t); /* else it may become a part of the cone */
+            mix_duty(duty, 6, id, t);
+        }
+        if (!sure) {
+            mix_duty(out, 4, id, 0);
+            out[0] += duty[0];
+            out[1] += duty[1];
+        }
+    }
+}
+
+/* The signature of a partial program: canonical outputs, canonical picked slots that its holes can reach, and duties.
+ * Partial programs with the same signature have the same completions. */
+static void signature(extractor *x, const partial *p, uint64_t out[2])
+{
+    uint64_t h[2];
+    memset(x->mark, 0, x->slots.count);
+    out[0] = out[1] = 0x77;
+    for (uint32_t i = 0; i < x->search->outputs; i++) {
+        form_hash(canon_of(x, slot_of(x, x->search->output[i], false)), h);
+        out[0] = mix(out[0], h[0]);
+        out[1] = mix(out[1], h[1]);
+    }
+    if (!p->holes)
+        return;
+    for (uint32_t i = 0; i < p->picks; i++) {
+        slot_id s = p->data[2 * i];
+        if (!bit(x->open, s))
+            continue;
+        form_hash(canon_of(x, s), h);
+        out[0] += mix(mix(h[0], s), 5);
+        out[1] += mix(mix(h[1], s), 7);
+    }
+    store_duties(x, p, out);
+    fusion_duties(x, out);
+    whole_duties(x, p, out);
+}
+
+/* ---- complete programs ---- */
+
+/* EF_NONE when the program has no such expression. */
+static ef_expr emit(extractor *x, slot_id id, ef_expr *memo)
+{
+    if (memo[id] != EF_NONE || !x->pick[id])
+        return memo[id];
+    const option *o = &x->option_list.at[x->pick[id] - 1];
+    ef_expr child[MAX_CHILD_SLOTS];
+    for (uint32_t i = 0; i < o->count; i++) {
+        child[i] = emit(x, x->child.at[o->first + i], memo);
+        if (child[i] == EF_NONE)
+            return EF_NONE;
+    }
+    return memo[id] =
+               ef_dag_add(x->result->dag, (ef_op)x->g->op.at[o->node], x->g->attr.at[o->node], child, o->count, NULL);
+}
+
+static void keep_candidate(extractor *x, const partial *p, const uint64_t canon[2])
+{
+    if (x->result->candidate.count >= x->options->keep)
+        return;
+    ef_candidate c = {.cost = p->cost, .canon = {canon[0], canon[1]}};
+    bool built = true;
+    ef_expr *memo = ef_xcalloc(x->slots.count, sizeof *memo);
+    memset(memo, 0xff, x->slots.count * sizeof *memo);
+    c.output = ef_xcalloc(x->search->outputs, sizeof *c.output);
+    for (uint32_t i = 0; i < x->search->outputs; i++) {
+        c.output[i] = emit(x, slot_of(x, x->search->output[i], false), memo);
+        built = built && c.output[i] != EF_NONE;
+    }
+    free(memo);
+    if (built)
+        ef_vec_push(&x->result->candidate, c);
+    else
+        free(c.output);
+}
+
+static void finish(extractor *x, const partial *p)
+{
+    uint64_t canon[2];
+    int fresh = 1;
+    x->result->built++;
+    load_picks(x, p);
+    signature(x, p, canon);
+    if (x->options->compaction == EF_COMPACT_AFTER) /* in early mode the queue has compared it already */
+        ef_intern_put(x->seen, canon, sizeof canon, &fresh);
+    if (fresh) {
+        x->result->candidates++;
+        x->result->fingerprint[0] += mix(canon[0], 11);
+        x->result->fingerprint[1] += mix(canon[1], 13);
+        keep_candidate(x, p, canon);
+    }
+    clear_picks(x, p);
+}
+
+/* ---- Algorithm 1 ---- */
+
+/* Whether the partial program, whose picks and holes are loaded, is new; in early mode equivalent ones are pruned
+ * before they are queued. */
+static bool is_new(extractor *x, const partial *q)
+{
+    uint64_t sign[2];
+    int fresh = 1;
+    if (x->options->compaction != EF_COMPACT_EARLY)
+        return true;
+    signature(x, q, sign);
+    ef_intern_put(x->seen, sign, sizeof sign, &fresh);
+    return fresh;
 }
 
 static void expand(extractor *x, partial *p)
@@ -1039,15 +1175,23 @@ static void expand(extractor *x, partial *p)
         if (good) {
             q = extend(x, p, k);
             x->pick[hole] = k + 1;
-            good = !wastes_fusion(x, &q) && !recomputes_stored(x, &q) && !whole_for_nothing(x, &q);
+            load_holes(x, &q);
+            good = !wastes_some_fusion(x) && !recomputes_stored(x, &q) && !whole_for_nothing(x, &q) && is_new(x, &q);
             x->pick[hole] = 0;
         }
         clear_picks(x, p);
-        if (good && is_new(x, &q))
+        if (good)
             heap_push(x, q);
         else
             free(q.data);
     }
+}
+
+#define SEEN_BYTES 48 /* a signature that was seen: the key, its place, and its part of a sparse hash table */
+
+static size_t seen_bytes(const extractor *x)
+{
+    return (size_t)ef_intern_count(x->seen) * SEEN_BYTES;
 }
 
 static bool out_of_budget(const extractor *x, double start)
@@ -1056,7 +1200,7 @@ static bool out_of_budget(const extractor *x, double start)
     double limit = o->time_limit > 0 ? o->time_limit : 60;
     if (o->state_limit && x->result->expanded >= o->state_limit)
         return true;
-    if (x->heap_bytes > (o->memory_limit ? o->memory_limit : (size_t)4 << 30))
+    if (x->heap_bytes + seen_bytes(x) > (o->memory_limit ? o->memory_limit : (size_t)4 << 30))
         return true;
     return (x->result->expanded & 255) == 0 && ef_seconds() - start > limit;
 }
@@ -1089,13 +1233,14 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
             finish(&x, &p);
         free(p.data);
     }
-    x.result->complete = x.heap.count == 0;
+    x.result->complete = x.heap.count == 0 && x.result->candidates; /* no candidate: an output that nothing fills */
     for (uint32_t i = 0; i < x.heap.count; i++)
         free(x.heap.at[i].data);
     ef_vec_free(&x.heap);
     ef_vec_free(&x.slots);
     ef_vec_free(&x.option_list);
     ef_vec_free(&x.child);
+    ef_vec_free(&x.need);
     ef_intern_free(x.slot_ids);
     ef_intern_free(x.seen);
     free(x.reach);
@@ -1103,6 +1248,9 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
     free(x.canon);
     free(x.mark);
     free(x.stack);
+    free(x.open);
+    free(x.cone_open);
+    ef_vec_free(&x.fused);
     x.result->seconds = ef_seconds() - start;
     return x.result;
 }

@@ -2,6 +2,7 @@
  *
  * Candidates are evaluated in float64 at small, odd sizes and random tilings and compared with the program. The sets of
  * distinct candidates of `after` and `early` are compared wherever both enumerations finish. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,23 +15,32 @@
 #include "search/extract.h"
 #include "support/rng.h"
 
+#define RANDOM_PROGRAMS 60
+#ifndef FIRST_SEED
+#define FIRST_SEED 1000
+#endif
+
 typedef struct {
     ef_ctx *ctx;
     ef_program *program;
     ef_search *search;
 } saturated;
 
-static saturated saturate(const char *path)
+/* A path, or the text of a program. */
+static saturated saturate(const char *source)
 {
     ef_diag diag = {0};
     saturated s = {.ctx = ef_ctx_new()};
-    s.program = ef_program_read(s.ctx, path, &diag);
+    if (strchr(source, '\n'))
+        s.program = ef_program_parse(s.ctx, source, strlen(source), "inline", &diag);
+    else
+        s.program = ef_program_read(s.ctx, source, &diag);
     if (!s.program)
-        fail_msg("%s", diag.text);
+        fail_msg("%s: %s", diag.text, source);
     s.search = ef_search_new(s.program, &(ef_search_options){0}, &diag);
     assert_non_null(s.search);
     if (!ef_search_saturate(s.search, &diag))
-        fail_msg("%s: %s", path, diag.text);
+        fail_msg("%s: %s", source, diag.text);
     return s;
 }
 
@@ -41,54 +51,115 @@ static void release(saturated *s)
     ef_ctx_free(s->ctx);
 }
 
+/* How inputs are drawn: normal numbers; with stretches of zeros along the last and the first dimension; and, where the
+ * program knows -inf, with stretches of that along the last one, as masks have. */
+typedef struct {
+    uint64_t seed;
+    enum { NORMAL, ZEROS, MASKS } kind;
+} distribution;
+
 static void random_input(void *user, uint32_t input, ef_tensor *out)
 {
-    ef_rng rng = {*(uint64_t *)user + 7919u * input};
-    uint64_t size = 1;
+    const distribution *d = user;
+    ef_rng rng = {d->seed + 7919u * input};
+    uint64_t size = 1, row = out->rank ? out->extent[out->rank - 1] : 1;
     for (unsigned i = 0; i < out->rank; i++)
         size *= out->extent[i];
     for (uint64_t i = 0; i < size; i++)
         out->data[i] = ef_rng_normal(&rng);
+    if (d->kind == NORMAL || size == 0)
+        return;
+    uint64_t slice = size / (out->rank ? out->extent[0] : 1), rows = size / row;
+    if (rows > 1 && ef_rng_below(&rng, 2)) { /* whole rows */
+        uint64_t first = ef_rng_below(&rng, (uint32_t)rows), count = 1 + ef_rng_below(&rng, 2);
+        for (uint64_t i = first * row; i < (first + count) * row && i < size; i++)
+            out->data[i] = 0;
+    }
+    if (out->rank && out->extent[0] > 1 && ef_rng_below(&rng, 2)) /* a whole slice of the first dimension */
+        memset(out->data + ef_rng_below(&rng, (uint32_t)out->extent[0]) * slice, 0, slice * sizeof *out->data);
+    if (row > 1 && ef_rng_below(&rng, 2)) { /* whole columns, or a masked stretch of every row */
+        uint64_t first = ef_rng_below(&rng, (uint32_t)row), count = 1 + ef_rng_below(&rng, 2);
+        double value = d->kind == MASKS && input == 0 ? -INFINITY : 0;
+        for (uint64_t r = 0; r < rows; r++)
+            for (uint64_t i = first; i < first + count && i < row; i++)
+                out->data[r * row + i] = value;
+    }
 }
 
-/* Sizes that no tile divides. One named dimension may keep its own: algebra over an extent is true for that alone. */
-static void shrink(ef_ctx *ctx, uint64_t seed, ef_var kept)
+/* Whether a number is written in the program: rules that speak of an extent hold for variables of that extent. */
+static bool is_literal(const ef_program *program, double value)
+{
+    for (ef_expr e = 0; e < ef_dag_count(program->dag); e++)
+        if (ef_dag_op(program->dag, e) == EF_CONST && ef_attr_to_number(ef_dag_attr(program->dag, e)) == value)
+            return true;
+    return false;
+}
+
+/* Whether the program reduces a variable: rules ask for the extent of what is reduced. */
+static bool is_reduced(const saturated *s, ef_var var)
+{
+    for (ef_expr e = 0; e < ef_dag_count(s->program->dag); e++) {
+        const ef_expr *child;
+        const ef_var *atoms;
+        if (ef_dag_op(s->program->dag, e) != EF_REDUCE)
+            continue;
+        ef_dag_children(s->program->dag, e, &child);
+        const ef_type_info *t = ef_type_at(s->ctx, ef_dag_type(s->program->dag, child[0]));
+        unsigned count = ef_dim_atoms(s->ctx, t->dim[ef_attr_reduce_at(ef_dag_attr(s->program->dag, e))], &atoms);
+        for (unsigned i = 0; i < count; i++)
+            if (atoms[i] == var)
+                return true;
+    }
+    return false;
+}
+
+#define MAX_VARS 64
+
+/* Sizes that no tile divides, but for the variables that algebra speaks of. */
+static void shrink(const saturated *s, uint64_t seed, bool kept[MAX_VARS])
 {
     ef_rng rng = {seed};
-    for (ef_var var = 0; var < ef_var_count(ctx); var++)
-        if (var != kept)
-            ef_var_resize(ctx, var, 2 + ef_rng_below(&rng, 6));
+    assert_true(ef_var_count(s->ctx) <= MAX_VARS);
+    for (ef_var var = 0; var < ef_var_count(s->ctx); var++)
+        if (!kept[var])
+            ef_var_resize(s->ctx, var, 2 + ef_rng_below(&rng, 6));
 }
 
-/* Tiles 1 to 4 for every axis of every variable; some hundreds for the one that kept its size. */
-static unsigned draw_tiles(ef_ctx *ctx, ef_rng *rng, ef_var kept, ef_tile *tile, unsigned limit)
+/* Tiles 1 to 4 for every axis of every variable; some hundreds for those that kept their size. */
+static unsigned draw_tiles(ef_ctx *ctx, ef_rng *rng, const bool *kept, ef_tile *tile, unsigned limit)
 {
     unsigned n = 0;
     for (ef_var var = 0; var < ef_var_count(ctx); var++)
         for (unsigned level = 0; level < 2 && n < limit; level++)
-            tile[n++] = (ef_tile){ef_axis_of(var, level), (var == kept ? 300 : 1) + ef_rng_below(rng, 4)};
+            tile[n++] = (ef_tile){ef_axis_of(var, level), (kept[var] ? 300 : 1) + ef_rng_below(rng, 4)};
     return n;
 }
 
-static void compare(const saturated *s, const char *path, const ef_extraction *e, uint32_t index, uint64_t seed)
+static void compare(const saturated *s, const char *path, const ef_extraction *e, uint32_t index, const bool *kept,
+                    distribution *d)
 {
-    ef_tile tile[64];
-    ef_rng rng = {seed};
+    ef_tile tile[2 * MAX_VARS];
+    ef_rng rng = {d->seed};
     ef_diag diag = {0};
-    ef_var kept = strstr(path, "layernorm") ? ef_var_find(s->ctx, "k", 1) : EF_NONE;
-    shrink(s->ctx, seed, kept);
-    ef_tiling tiling = {tile, draw_tiles(s->ctx, &rng, kept, tile, 64), 2};
-    ef_evaluation *want =
-        ef_evaluate(s->program->dag, &s->program->output[0].expr, 1, &tiling, random_input, &seed, 0, &diag);
+    uint32_t outputs = s->program->outputs;
+    ef_expr root[16];
+    assert_true(outputs <= 16);
+    for (uint32_t i = 0; i < outputs; i++)
+        root[i] = s->program->output[i].expr;
+    ef_tiling tiling = {tile, draw_tiles(s->ctx, &rng, kept, tile, 2 * MAX_VARS), 2};
+    ef_evaluation *want = ef_evaluate(s->program->dag, root, outputs, &tiling, random_input, d, 0, &diag);
     ef_evaluation *have =
-        ef_evaluate(e->dag, &e->candidate.at[index].output[0], 1, &tiling, random_input, &seed, 0, &diag);
+        ef_evaluate(e->dag, e->candidate.at[index].output, outputs, &tiling, random_input, d, 0, &diag);
     if (!want || !have)
         fail_msg("%s, candidate %u: %s", path, index, diag.text);
-    double difference = ef_evaluation_difference(want, 0, have, 0, 1e-3);
-    if (!(difference <= 1e-9)) {
+    for (uint32_t i = 0; i < outputs; i++) {
+        double difference = ef_evaluation_difference(want, i, have, i, 1e-3);
+        if (difference <= 1e-9)
+            continue;
         ef_strbuf text = {0};
-        ef_expr_print(e->dag, e->candidate.at[index].output[0], &text);
-        fail_msg("%s, candidate %u differs by %g: %s", path, index, difference, text.text);
+        ef_expr_print(e->dag, e->candidate.at[index].output[i], &text);
+        fail_msg("%s, candidate %u, output %u, inputs %d: differs by %g: %s", path, index, i, (int)d->kind, difference,
+                 text.text);
     }
     ef_evaluation_free(want);
     ef_evaluation_free(have);
@@ -120,11 +191,50 @@ static void test_candidates_compute_the_program(void **state)
             .compaction = EF_COMPACT_EARLY, .state_limit = 60000, .time_limit = 60, .keep = 60};
         ef_extraction *e = ef_extract(s.search, &options);
         assert_true(e->candidate.count > 0);
-        for (uint32_t i = 0; i < e->candidate.count; i++)
-            compare(&s, paths[p], e, i, 1000u * p + i);
+        bool kept[MAX_VARS] = {false};
+        for (ef_var var = 0; var < ef_var_count(s.ctx) && var < MAX_VARS; var++)
+            kept[var] = is_literal(s.program, (double)ef_var_at(s.ctx, var)->extent) && is_reduced(&s, var);
+        bool masks = is_literal(s.program, -INFINITY), large = memchr(kept, true, sizeof kept);
+        for (uint32_t i = 0; i < e->candidate.count; i++) {
+            distribution d = {1000u * p + i, NORMAL};
+            shrink(&s, d.seed, kept);
+            for (; d.kind <= (masks ? MASKS : ZEROS); d.kind++)
+                if (!large || (i + d.kind) % 2 == 0) /* large: one distribution each, in turn */
+                    compare(&s, paths[p], e, i, kept, &d);
+        }
         ef_extraction_free(e);
         release(&s);
     }
+}
+
+/* Compares the sets of candidates of the modes. False where `after` takes more states than the limit. */
+static bool compare_modes(const char *source, uint64_t limit, bool all)
+{
+    saturated s = saturate(source);
+    ef_extraction *e[3] = {NULL};
+    static const ef_compaction order[] = {EF_COMPACT_AFTER, EF_COMPACT_EARLY, EF_COMPACT_NONE};
+    for (unsigned i = 0; i < 2u + all; i++) {
+        e[order[i]] = ef_extract(
+            s.search, &(ef_extract_options){.compaction = order[i], .time_limit = 100, .state_limit = limit});
+        if (!e[order[i]]->complete && order[i] == EF_COMPACT_AFTER && limit)
+            break;
+        if (!e[order[i]]->complete)
+            fail_msg("mode %d does not end: %s", (int)order[i], source);
+    }
+    const ef_extraction *after = e[EF_COMPACT_AFTER], *early = e[EF_COMPACT_EARLY], *none = e[EF_COMPACT_NONE];
+    if (early) {
+        if (early->candidates != after->candidates || memcmp(early->fingerprint, after->fingerprint, 16) != 0)
+            fail_msg("after has %llu candidates, early %llu: %s", (unsigned long long)after->candidates,
+                     (unsigned long long)early->candidates, source);
+        assert_true(early->expanded <= after->expanded);
+        if (none)
+            assert_true(none->candidates == after->built && early->expanded < after->expanded);
+    }
+    bool compared = early != NULL;
+    for (unsigned i = 0; i < 3; i++)
+        ef_extraction_free(e[i]);
+    release(&s);
+    return compared;
 }
 
 static void test_compaction_loses_nothing(void **state)
@@ -136,21 +246,84 @@ static void test_compaction_loses_nothing(void **state)
         "tests/programs/ngpt_b16.ef",
         "tests/programs/variants/logsumexp.ef",
     };
-    for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
-        saturated s = saturate(paths[p]);
-        ef_extraction *e[3];
-        for (unsigned mode = 0; mode < 3; mode++) {
-            e[mode] = ef_extract(s.search, &(ef_extract_options){.compaction = (ef_compaction)mode, .time_limit = 100});
-            assert_true(e[mode]->complete);
+    for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++)
+        assert_true(compare_modes(paths[p], 0, true));
+}
+
+#define TWO_INPUTS "program p\ndim b = 64\ndim s = 512\ninput x: f32[b, s]\ninput y: f32[b, s]\n"
+#define THREE_INPUTS TWO_INPUTS "input w: f32[b, s]\n"
+
+/* Outputs that share subterms: one pick for a slot serves all of them. */
+static void test_shared_subterms(void **state)
+{
+    (void)state;
+    static const char *const text[] = {
+        THREE_INPUTS "s1 = reduce[sum, -1](mul(x, y))\noutput o = mul(exp(mul(mul(x, y), w)), s1)\n"
+                     "output t = mul(y, w)\n",
+        THREE_INPUTS "output o = reduce[sum, -1](mul(mul(x, y), w))\noutput t = mul(y, w)\n",
+        THREE_INPUTS "output o = mul(mul(x, y), w)\noutput t = reduce[max, -1](mul(y, w))\noutput u = mul(x, w)\n",
+        THREE_INPUTS "a = add(x, add(y, w))\noutput o = sub(a, reduce[max, -1](a))\noutput t = add(y, w)\n",
+        TWO_INPUTS "m = reduce[max, -1](x)\np = exp(sub(x, m))\noutput l = reduce[sum, -1](p)\n"
+                   "output o = mul(p, y)\n",
+        TWO_INPUTS "output o = div(mul(x, y), y)\noutput t = sub(x, x)\n",
+        TWO_INPUTS "n = reduce[sum, -1](mul(x, x))\noutput o = mul(x, rsqrt(n))\noutput t = mul(y, sqrt(n))\n",
+    };
+    for (unsigned i = 0; i < sizeof text / sizeof *text; i++)
+        assert_true(compare_modes(text[i], 0, false));
+}
+
+/* A random program: values of the shapes [b, s], [b, 1], [s, s] and operators that keep to these. */
+static void random_program(uint64_t seed, ef_strbuf *text)
+{
+    static const char *const unary[] = {"exp", "sqrt", "rsqrt", "neg", "recip", "sigmoid"};
+    static const char *const binary[] = {"mul", "add", "sub", "div", "mul", "max"};
+    ef_rng rng = {seed};
+    enum { ROWS, COLUMN, SQUARE } shape[16];
+    unsigned count = 3, first, operators = 3 + ef_rng_below(&rng, 8), outputs = 1 + ef_rng_below(&rng, 3);
+    if (outputs > operators)
+        outputs = operators;
+    shape[0] = shape[1] = ROWS, shape[2] = SQUARE;
+    ef_strbuf_printf(text, "program random\ndim b = 64\ndim s = 512\ninput v0: f32[b, s]\ninput v1: f32[b, s]\n"
+                           "input v2: f32[s, s]\n");
+    first = 3 + operators - outputs;
+    for (; count < 3 + operators; count++) {
+        unsigned a, b, kind = ef_rng_below(&rng, 10);
+        do
+            a = ef_rng_below(&rng, 4) ? count - 1 - ef_rng_below(&rng, count < 4 ? count : 4)
+                                      : ef_rng_below(&rng, count);
+        while (shape[a] == SQUARE);
+        do
+            b = ef_rng_below(&rng, count);
+        while (shape[b] == SQUARE);
+        shape[count] = shape[a] == ROWS || (kind >= 6 && shape[b] == ROWS) ? ROWS : COLUMN;
+        ef_strbuf_printf(text, "%sv%u = ", count >= first ? "output " : "", count);
+        if (kind < 2) {
+            ef_strbuf_printf(text, "%s(v%u)\n", unary[ef_rng_below(&rng, 6)], a);
+            shape[count] = shape[a];
+        } else if (kind < 5 && shape[a] == ROWS) {
+            ef_strbuf_printf(text, "reduce[%s, -1](v%u)\n", ef_rng_below(&rng, 3) ? "sum" : "max", a);
+            shape[count] = COLUMN;
+        } else if (kind < 6 && shape[a] == ROWS) {
+            ef_strbuf_printf(text, "matmul(v%u, v2)\n", a);
+            shape[count] = ROWS;
+        } else {
+            ef_strbuf_printf(text, "%s(v%u, v%u)\n", binary[ef_rng_below(&rng, 6)], a, b);
+            shape[count] = shape[a] == ROWS || shape[b] == ROWS ? ROWS : COLUMN;
         }
-        assert_true(e[EF_COMPACT_EARLY]->candidates == e[EF_COMPACT_AFTER]->candidates);
-        assert_true(memcmp(e[EF_COMPACT_EARLY]->fingerprint, e[EF_COMPACT_AFTER]->fingerprint, 16) == 0);
-        assert_true(e[EF_COMPACT_EARLY]->expanded < e[EF_COMPACT_AFTER]->expanded);
-        assert_true(e[EF_COMPACT_NONE]->candidates == e[EF_COMPACT_AFTER]->built);
-        for (unsigned mode = 0; mode < 3; mode++)
-            ef_extraction_free(e[mode]);
-        release(&s);
     }
+}
+
+static void test_random_programs(void **state)
+{
+    (void)state;
+    unsigned compared = 0;
+    for (uint64_t seed = 0; seed < RANDOM_PROGRAMS; seed++) {
+        ef_strbuf text = {0};
+        random_program(FIRST_SEED + seed, &text);
+        compared += compare_modes(text.text, 200000, false);
+        ef_strbuf_free(&text);
+    }
+    assert_true(compared >= RANDOM_PROGRAMS / 2);
 }
 
 /* A budget returns promising candidates first, and says that it is not complete. */
@@ -178,6 +351,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates_compute_the_program),
         cmocka_unit_test(test_compaction_loses_nothing),
+        cmocka_unit_test(test_shared_subterms),
+        cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
