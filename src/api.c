@@ -17,6 +17,7 @@
 #include "search/policy.h"
 #include "search/saturate.h"
 #include "support/arena.h"
+#include "support/deepstack.h"
 #include "support/vec.h"
 
 struct equiforge_session {
@@ -283,6 +284,14 @@ static ef_search_options options_of(const equiforge_limits *limits)
     return options;
 }
 
+/* The fields that are not plain numbers come from the caller, who may not write C. */
+static bool limits_fine(const equiforge_limits *limits, ef_diag *diag)
+{
+    if (limits && (unsigned)limits->compaction > EQUIFORGE_COMPACT_NONE)
+        return ef_fail(diag, "there is no compaction %u", (unsigned)limits->compaction);
+    return true;
+}
+
 static double peak_mb(void)
 {
     struct rusage usage;
@@ -361,22 +370,38 @@ static void extract(equiforge_program *program, ef_search *search, const equifor
     ef_extraction_free(extraction);
 }
 
+typedef struct {
+    equiforge_program *program;
+    const equiforge_limits *limits;
+    equiforge_search_result *result;
+    ef_diag *diag;
+    bool fine;
+} search_call;
+
+static void search_deep(void *user)
+{
+    search_call *call = user;
+    ef_search_options options = options_of(call->limits);
+    ef_search *search = ef_search_new(call->program->ir, &options, call->diag);
+    if (!search)
+        return;
+    call->fine = ef_search_saturate(search, call->diag);
+    report_search(call->program, search, call->result);
+    if (call->fine)
+        extract(call->program, search, call->limits, call->result);
+    call->result->peak_mb = peak_mb();
+    ef_search_free(search);
+}
+
 equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
                                   equiforge_search_result *result)
 {
-    ef_diag *diag = fresh_diag(program->session);
-    ef_search_options options = options_of(limits);
+    search_call call = {program, limits, result, fresh_diag(program->session), false};
     *result = (equiforge_search_result){0};
-    ef_search *search = ef_search_new(program->ir, &options, diag);
-    if (!search)
-        return EQUIFORGE_FAILED;
-    bool fine = ef_search_saturate(search, diag);
-    report_search(program, search, result);
-    if (fine)
-        extract(program, search, limits, result);
-    result->peak_mb = peak_mb();
-    ef_search_free(search);
-    return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+    if (!limits_fine(limits, call.diag))
+        return EQUIFORGE_BAD_INPUT;
+    ef_with_deep_stack(search_deep, &call);
+    return call.fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
 }
 
 /* ---- explanations ---- */
@@ -494,21 +519,50 @@ static bool explain(ef_search *search, const equiforge_program *from, const equi
     return e->equal ? prove(search, from->ir, to->ir, arena, e, diag) : not_equal(from, to, e, diag);
 }
 
+typedef struct {
+    equiforge_program *from, *to;
+    const equiforge_limits *limits;
+    equiforge_explanation *explanation;
+    ef_diag *diag;
+    bool fine;
+} explain_call;
+
+static void explain_deep(void *user)
+{
+    explain_call *call = user;
+    ef_search_options options = options_of(call->limits);
+    ef_search *search = ef_search_new(call->from->ir, &options, call->diag);
+    call->fine = search && explain(search, call->from, call->to, fresh_arena(&call->from->explanation),
+                                   call->explanation, call->diag);
+    ef_search_free(search);
+}
+
 equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to, const equiforge_limits *limits,
                                    equiforge_explanation *explanation)
 {
-    ef_diag *diag = fresh_diag(from->session);
-    ef_search_options options = options_of(limits);
+    explain_call call = {from, to, limits, explanation, fresh_diag(from->session), false};
     *explanation = (equiforge_explanation){0};
-    if (!comparable(from, to, diag))
+    if (!limits_fine(limits, call.diag) || !comparable(from, to, call.diag))
         return EQUIFORGE_BAD_INPUT;
-    ef_search *search = ef_search_new(from->ir, &options, diag);
-    bool fine = search && explain(search, from, to, fresh_arena(&from->explanation), explanation, diag);
-    ef_search_free(search);
-    return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+    ef_with_deep_stack(explain_deep, &call);
+    return call.fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
 }
 
 /* ---- running ---- */
+
+typedef struct {
+    const ef_program *program;
+    const ef_trial_options *options;
+    ef_trial_result *result;
+    ef_diag *diag;
+    ef_trial_status status;
+} run_call;
+
+static void run_deep(void *user)
+{
+    run_call *call = user;
+    call->status = ef_trial(call->program, call->options, call->result, call->diag);
+}
 
 equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
                                equiforge_run_result *result)
@@ -521,7 +575,9 @@ equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_o
                                .seed = options->seed,
                                .check = options->check};
     ef_trial_result trial;
-    ef_trial_status status = ef_trial(program->ir, &wanted, &trial, diag);
+    run_call call = {program->ir, &wanted, &trial, diag, EF_TRIAL_FAILED};
+    ef_with_deep_stack(run_deep, &call);
+    ef_trial_status status = call.status;
     *result = (equiforge_run_result){.us = trial.us,
                                      .rel_l2 = trial.rel_l2,
                                      .inputs = ef_draw_names[trial.draw],

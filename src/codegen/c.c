@@ -107,10 +107,6 @@ unsigned ef_c_atoms(ef_c *c, const ef_knode *node, c_atom *atom)
         const ef_var *vars;
         unsigned count = ef_dim_atoms(c->graph->ctx, node->dim[i].dim, &vars);
         for (unsigned a = 0; a < count; a++) {
-            if (n == C_MAX_ATOMS) {
-                c->failed = true;
-                return n;
-            }
             uint64_t extent = ef_sched_var(c->graph, c->schedule, vars[a]);
             atom[n] = (c_atom){.var = vars[a], .dim = i, .room = extent, .fixed = true};
             if (a == 0 && node->dim[i].cut != EF_NONE) {
@@ -124,6 +120,15 @@ unsigned ef_c_atoms(ef_c *c, const ef_knode *node, c_atom *atom)
             n++;
         }
     }
+    return n;
+}
+
+unsigned ef_c_atom_count(const ef_c *c, const ef_knode *node)
+{
+    const ef_var *vars;
+    unsigned n = 0;
+    for (unsigned i = 0; i < node->rank; i++)
+        n += ef_dim_atoms(c->graph->ctx, node->dim[i].dim, &vars);
     return n;
 }
 
@@ -213,9 +218,11 @@ static bool is_private(const ef_c *c, const ef_kloop *loop, unsigned leaf)
 static bool adds_product(const ef_c *c, const ef_kloop *loop, unsigned leaf)
 {
     const ef_knode *next = ef_kernel_node(c->kernel, loop->next[leaf]);
-    const ef_knode *y = next->count == 2 ? ef_kernel_node(c->kernel, next->child[1]) : NULL;
-    return next->op == EF_ADD && y->op == EF_TILE_MATMUL && c->node[next->child[1]].users == 1 &&
-           y->rank == next->rank && memcmp(y->dim, next->dim, sizeof y->dim) == 0;
+    if (next->op != EF_ADD)
+        return false;
+    const ef_knode *y = ef_kernel_node(c->kernel, next->child[1]);
+    return y->op == EF_TILE_MATMUL && c->node[next->child[1]].users == 1 && y->rank == next->rank &&
+           memcmp(y->dim, next->dim, sizeof y->dim) == 0;
 }
 
 static void declare_states(ef_c *c, uint32_t number)
@@ -257,10 +264,13 @@ static void print_loop(ef_c *c, uint32_t number)
         ef_c_line(c, "{");
     c->indent++;
     print_length(c, loop->iter);
+    const char *condition = ef_c_may_change(c, loop);
+    if (condition)
+        ef_c_line(c, "if (%s) {", condition);
+    c->indent += condition != NULL;
     print_region(c, number);
     move_states(c, loop);
-    c->indent--;
-    ef_c_line(c, "}");
+    ef_c_close(c, condition ? 2 : 1);
 }
 
 /* The new state of a loop in place: the old one scaled, then the product added. */
@@ -318,6 +328,15 @@ static void print_buffers(ef_c *c, const uint64_t *offset)
     free(written);
 }
 
+/* Whether blocks differ in work, because masks leave out iterations. */
+static bool is_uneven(const ef_kernel *k)
+{
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        if (k->loops.at[i].keeps)
+            return true;
+    return false;
+}
+
 /* The loops of the grid; an iterator that divides another's block counts positions, since its bounds would move. */
 static unsigned open_grid(ef_c *c)
 {
@@ -326,8 +345,8 @@ static unsigned open_grid(ef_c *c)
     for (uint32_t i = 0; i < k->grid; i++)
         loops += c->iter[i].name != NULL;
     if (loops)
-        ef_c_line(c, "#pragma omp parallel for collapse(%u) schedule(static) num_threads(threads) if (threads > 1)",
-                  loops);
+        ef_c_line(c, "#pragma omp parallel for collapse(%u) schedule(%s) num_threads(threads) if (threads > 1)", loops,
+                  is_uneven(k) ? "dynamic" : "static");
     for (uint32_t i = 0; i < k->grid; i++) {
         const c_iter *iter = &c->iter[i];
         if (!iter->name)

@@ -1,12 +1,13 @@
 /* The C generator's parts, private to c*.c: c.c prints kernels and loops, c_plan.c decides what becomes a tile,
- * c_value.c prints the elements of values, c_tile.c the loops that fill tiles, c_matmul.c matrix products. */
+ * c_value.c prints the elements of values, c_tile.c the loops that fill tiles, c_matmul.c matrix products, c_mask.c
+ * which iterations of a loop can be left out. */
 #ifndef EF_CODEGEN_C_PRINT_H
 #define EF_CODEGEN_C_PRINT_H
 
 #include "codegen/c.h"
 #include "codegen/index.h"
 
-#define C_MAX_ATOMS 24
+#define C_MAX_ATOMS (EF_MAX_RANK * EF_MAX_ATOMS)
 
 extern const char *const ef_c_runtime[]; /* ends with NULL */
 
@@ -77,7 +78,8 @@ const char *ef_c_buffer_name(ef_c *c, uint32_t buffer);
 c_type ef_c_type(ef_dtype dtype);
 extern const char *const ef_c_type_names[];
 unsigned ef_c_atoms(ef_c *c, const ef_knode *node, c_atom *atom); /* outermost first */
-uint64_t ef_c_room(ef_c *c, const ef_knode *node);                /* elements of its tile */
+unsigned ef_c_atom_count(const ef_c *c, const ef_knode *node);
+uint64_t ef_c_room(ef_c *c, const ef_knode *node); /* elements of its tile */
 
 /* c_plan.c */
 void ef_c_plan(ef_c *c);
@@ -87,6 +89,10 @@ ef_kid ef_c_base(ef_c *c, ef_kid id);
 /* c_value.c */
 /* One step through an index map: the operand and its indices. False when the node is none. */
 bool ef_c_step(ef_c *c, ef_kid id, const ef_index *index, ef_kid *child, ef_index *inner);
+/* The position along a whole dimension. */
+ef_index ef_c_position(ef_c *c, ef_dim dim, const ef_index *index);
+/* The indices of an operand, whose dimensions broadcast to the node's. */
+void ef_c_spread(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner);
 /* The address of an element in the tile or buffer that the node is a map over. */
 ef_index ef_c_address(ef_c *c, ef_kid id, const ef_index *index, ef_kid *base);
 ef_index ef_c_tile_address(ef_c *c, const ef_knode *node, const ef_index *index);
@@ -108,6 +114,10 @@ void ef_c_tile(ef_c *c, ef_kid id);
 /* The element-wise update of a tile in place. */
 void ef_c_write(ef_c *c, ef_kid id, const char *tile);
 void ef_c_store(ef_c *c, const ef_kstore *store);
+
+/* c_mask.c */
+/* An expression that is true when an iteration of the loop may change its state; NULL: it always may. */
+const char *ef_c_may_change(ef_c *c, const ef_kloop *loop);
 
 /* c_matmul.c */
 /* How an operand of a product is read. */

@@ -26,8 +26,7 @@ static unsigned dim_at(const ef_c *c, const ef_knode *node, unsigned dim)
     return at;
 }
 
-/* The position along a whole dimension. */
-static ef_index linear(ef_c *c, ef_dim dim, const ef_index *index)
+ef_index ef_c_position(ef_c *c, ef_dim dim, const ef_index *index)
 {
     const ef_var *atoms;
     ef_index sum = ef_index_const(c->ix, 0);
@@ -50,8 +49,7 @@ static unsigned delinear(ef_c *c, ef_dim dim, ef_index position, ef_index *index
     return n;
 }
 
-/* The entries of the operand's dimensions, which broadcast to the node's. */
-static void spread(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
+void ef_c_spread(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
 {
     for (unsigned i = child->rank; i-- > 0;) {
         unsigned n = dim_atoms(c, child->dim[i].dim);
@@ -137,7 +135,7 @@ static void replace_dim(ef_c *c, const ef_knode *node, const ef_knode *child, un
 static void step_slice(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
 {
     unsigned dim = ef_slice_index(node->attr);
-    ef_index position = linear(c, node->dim[dim].dim, index + dim_at(c, node, dim));
+    ef_index position = ef_c_position(c, node->dim[dim].dim, index + dim_at(c, node, dim));
     position = ef_index_add(c->ix, position, ef_index_const(c->ix, ef_slice_start(node->attr)));
     replace_dim(c, node, child, dim, position, index, inner);
 }
@@ -152,11 +150,11 @@ bool ef_c_step(ef_c *c, ef_kid id, const ef_index *index, ef_kid *child, ef_inde
     case EF_VIEW: step_view(c, node, operand, index, inner); break;
     case EF_TRANSPOSE: step_transpose(c, node, operand, index, inner); break;
     case EF_RESHAPE: step_reshape(c, node, operand, index, inner); break;
-    case EF_BROADCAST: spread(c, node, operand, index, inner); break;
+    case EF_BROADCAST: ef_c_spread(c, node, operand, index, inner); break;
     case EF_SLICE: step_slice(c, node, operand, index, inner); break;
     case EF_K_PICK:
         inner[0] = c->iter[node->attr].start;
-        spread(c, node, node, index, inner + 1);
+        ef_c_spread(c, node, node, index, inner + 1);
         break;
     default: return false;
     }
@@ -168,7 +166,7 @@ bool ef_c_step(ef_c *c, ef_kid id, const ef_index *index, ef_kid *child, ef_inde
 
 ef_index ef_c_tile_address(ef_c *c, const ef_knode *node, const ef_index *index)
 {
-    c_atom atom[C_MAX_ATOMS];
+    c_atom atom[C_MAX_ATOMS] = {{0}};
     ef_index sum = ef_index_const(c->ix, 0);
     for (unsigned i = 0, n = ef_c_atoms(c, node, atom); i < n; i++)
         sum = ef_index_add(c->ix, ef_index_scale(c->ix, sum, (int64_t)atom[i].room), index[i]);
@@ -183,7 +181,7 @@ ef_index ef_c_buffer_address(ef_c *c, uint32_t buffer, const ef_index *lead, uns
     for (unsigned i = b->rank; i-- > 0;) {
         uint64_t extent = ef_sched_dim(c->graph, c->schedule, b->dim[i]);
         bool leading = leads > 0 && b->rank - 1 - i < leads;
-        ef_index at = leading ? lead[b->rank - 1 - i] : linear(c, b->dim[i], index + used);
+        ef_index at = leading ? lead[b->rank - 1 - i] : ef_c_position(c, b->dim[i], index + used);
         used += leading ? 0 : dim_atoms(c, b->dim[i]);
         sum = ef_index_add(c->ix, ef_index_scale(c->ix, sum, (int64_t)extent), at);
     }
@@ -192,7 +190,7 @@ ef_index ef_c_buffer_address(ef_c *c, uint32_t buffer, const ef_index *lead, uns
 
 ef_index ef_c_address(ef_c *c, ef_kid id, const ef_index *index, ef_kid *base)
 {
-    ef_index inner[C_MAX_ATOMS], copy[C_MAX_ATOMS];
+    ef_index inner[C_MAX_ATOMS] = {0}, copy[C_MAX_ATOMS];
     while (!c->node[id].tile && ef_c_step(c, id, index, &id, inner)) {
         memcpy(copy, inner, sizeof copy);
         index = copy;
@@ -369,7 +367,7 @@ static c_value pointwise(ef_c *c, const ef_knode *node, const c_value *x)
 
 static c_value positions(ef_c *c, const ef_index *index, const ef_knode *node)
 {
-    ef_index at = linear(c, node->dim[0].dim, index);
+    ef_index at = ef_c_position(c, node->dim[0].dim, index);
     bool narrow = ef_sched_dim(c->graph, c->schedule, node->dim[0].dim) < (1u << 24);
     return name_value(c, narrow ? C_INT : C_LONG,
                       ef_c_text(c, "(%s)(%s)", narrow ? "int" : "int64_t", ef_c_index(c, at)));
@@ -379,12 +377,13 @@ static c_value positions(ef_c *c, const ef_index *index, const ef_knode *node)
 static c_value concat(ef_c *c, const ef_knode *node, const ef_index *index)
 {
     unsigned dim = (unsigned)node->attr;
-    ef_index position = linear(c, node->dim[dim].dim, index + dim_at(c, node, dim)), start = ef_index_const(c->ix, 0);
+    ef_index position = ef_c_position(c, node->dim[dim].dim, index + dim_at(c, node, dim)),
+             start = ef_index_const(c->ix, 0);
     c_value all = {0};
     for (unsigned i = 0; i < node->count; i++) {
         const ef_knode *part = ef_kernel_node(c->kernel, node->child[i]);
         uint64_t extent = ef_sched_dim(c->graph, c->schedule, part->dim[dim].dim);
-        ef_index inner[C_MAX_ATOMS], local = ef_index_sub(c->ix, position, start);
+        ef_index inner[C_MAX_ATOMS] = {0}, local = ef_index_sub(c->ix, position, start);
         if (node->count > 1)
             local = ef_index_clamp(c->ix, local, extent);
         replace_dim(c, node, part, dim, local, index, inner);
@@ -404,7 +403,7 @@ static c_value concat(ef_c *c, const ef_knode *node, const ef_index *index)
 static c_value compute(ef_c *c, ef_kid id, const ef_index *index)
 {
     const ef_knode *node = ef_kernel_node(c->kernel, id);
-    ef_index inner[C_MAX_ATOMS];
+    ef_index inner[C_MAX_ATOMS] = {0};
     ef_kid child;
     if (ef_c_step(c, id, index, &child, inner))
         return ef_c_element(c, child, inner, false);
@@ -418,7 +417,7 @@ static c_value compute(ef_c *c, ef_kid id, const ef_index *index)
         return concat(c, node, index);
     c_value x[3] = {{0}};
     for (unsigned i = 0; i < node->count; i++) {
-        spread(c, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
+        ef_c_spread(c, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
         x[i] = ef_c_element(c, node->child[i], inner, false);
     }
     return pointwise(c, node, x);
@@ -434,9 +433,8 @@ static c_value tile_element(ef_c *c, ef_kid id, const ef_index *index)
 c_value ef_c_element(ef_c *c, ef_kid id, const ef_index *index, bool root)
 {
     const ef_knode *node = ef_kernel_node(c->kernel, id);
-    c_atom atom[C_MAX_ATOMS];
     uint32_t key[C_MAX_ATOMS + 1] = {id};
-    unsigned n = ef_c_atoms(c, node, atom);
+    unsigned n = ef_c_atom_count(c, node);
     if (c->node[id].tile && !root)
         return tile_element(c, id, index);
     memcpy(key + 1, index, n * sizeof *key);

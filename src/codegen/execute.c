@@ -1,13 +1,11 @@
 /* Running generated C: see execute.h. The compiler is started directly, without a shell; the file names that it gets
  * are made here. */
-#define _GNU_SOURCE /* sched_getaffinity, dladdr */
 #include "codegen/execute.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +18,7 @@ extern char **environ;
 
 struct ef_library {
     void *handle;
+    bool stays; /* it cannot be unloaded safely */
 };
 
 typedef struct {
@@ -73,7 +72,9 @@ static void first_complaint(const char *path, char *line, size_t room)
     FILE *file = fopen(path, "r");
     line[0] = 0;
     while (file && fgets(text, sizeof text, file)) {
-        text[strcspn(text, "\n")] = 0;
+        char *end = strchr(text, '\n');
+        if (end)
+            *end = 0;
         bool error = strstr(text, "error") != NULL;
         if (line[0] == 0 || error)
             snprintf(line, room, "%.*s", (int)room - 1, text);
@@ -123,7 +124,7 @@ static bool run_compiler(const workplace *w, const ef_compile_options *options, 
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, w->log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
     pid_t child;
-    int status, error = posix_spawnp(&child, "cc", &actions, NULL, (char *const *)(uintptr_t)arguments, environ);
+    int status, error = posix_spawnp(&child, "cc", &actions, NULL, (char *const *)arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error)
         return ef_fail(diag, "cannot start the C compiler 'cc': %s; install gcc or clang", strerror(error));
@@ -136,13 +137,15 @@ static bool run_compiler(const workplace *w, const ef_compile_options *options, 
     return ef_fail(diag, "the C compiler failed on generated code: %s", line[0] ? line : "no message");
 }
 
-/* The threads of the OpenMP runtime outlive the library that started them, so the runtime must stay loaded. */
-static void keep_runtime(void *handle)
+/* The threads of the OpenMP runtime outlive the library that started them, so the runtime must stay loaded. Whether it
+ * does from now on. */
+static bool keep_runtime(void)
 {
-    void *symbol = dlsym(handle, "omp_get_thread_num");
-    Dl_info info;
-    if (symbol && dladdr(symbol, &info))
-        (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    static const char *const runtimes[] = {"libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"};
+    bool kept = false;
+    for (unsigned i = 0; i < sizeof runtimes / sizeof *runtimes; i++)
+        kept = dlopen(runtimes[i], RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) != NULL || kept;
+    return kept;
 }
 
 static ef_library *load(const char *path, ef_diag *diag)
@@ -152,9 +155,9 @@ static ef_library *load(const char *path, ef_diag *diag)
         ef_fail(diag, "cannot load compiled code: %s", dlerror());
         return NULL;
     }
-    keep_runtime(handle);
     ef_library *library = ef_xcalloc(1, sizeof *library);
     library->handle = handle;
+    library->stays = !keep_runtime();
     return library;
 }
 
@@ -174,7 +177,8 @@ void ef_library_free(ef_library *library)
 {
     if (!library)
         return;
-    dlclose(library->handle);
+    if (!library->stays)
+        dlclose(library->handle);
     free(library);
 }
 
@@ -204,8 +208,7 @@ void *ef_aligned(uint64_t bytes)
 
 unsigned ef_processors(void)
 {
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (unsigned)count : 1;
 }
 

@@ -39,7 +39,7 @@ double ef_native_time(const ef_native *native, void *const *in, void *const *out
 
 /* Memory for buffers, aligned to 64 bytes, zeroed; freed by free. */
 void *ef_aligned(uint64_t bytes);
-/* The threads that this process may use at once. */
+/* The processors that are there. */
 unsigned ef_processors(void);
 
 #endif

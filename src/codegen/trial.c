@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "support/deepstack.h"
 
 /* The evaluator works element by element: more multiplications than this take minutes. */
 #define MAX_MULTIPLICATIONS 4e8
@@ -42,7 +45,7 @@ static bool in_derived(const ef_ctx *ctx, ef_var var)
                          : info->kind == EF_VAR_CONCAT ? ef_dims_at(ctx, info->parts, &part)
                                                        : 0;
         for (unsigned i = 0; i < parts; i++) {
-            const ef_var *atoms;
+            const ef_var *atoms = NULL;
             for (unsigned a = 0, n = ef_dim_atoms(ctx, part[i], &atoms); a < n; a++)
                 if (atoms[a] == var)
                     return true;
@@ -53,7 +56,7 @@ static bool in_derived(const ef_ctx *ctx, ef_var var)
 
 static bool resize(ef_ctx *ctx, const char *dims, ef_diag *diag)
 {
-    setting s;
+    setting s = {0};
     while (next_setting(&dims, "list of dimensions", &s, diag)) {
         ef_var var = ef_var_find(ctx, s.name, s.length);
         if (var == EF_NONE)
@@ -70,7 +73,7 @@ static bool resize(ef_ctx *ctx, const char *dims, ef_diag *diag)
 
 static bool set_tiles(const ef_kgraph *g, ef_schedule *schedule, const char *tiles, ef_diag *diag)
 {
-    setting s;
+    setting s = {0};
     while (next_setting(&tiles, "list of tiles", &s, diag)) {
         bool leveled =
             s.length > 2 && s.name[s.length - 2] == '.' && (s.name[s.length - 1] == '0' || s.name[s.length - 1] == '1');
@@ -136,11 +139,26 @@ static bool check(const ef_program *program, const ef_kgraph *g, const ef_schedu
 
 /* ---- trials ---- */
 
+/* The bytes of inputs, outputs and workspace. */
+static double memory_of(const ef_kgraph *g, const ef_schedule *s, uint64_t work)
+{
+    double bytes = (double)work;
+    for (uint32_t i = 0; i < g->buffers.count; i++)
+        if (g->buffers.at[i].kind != EF_BUFFER_TEMP)
+            bytes += (double)ef_sched_buffer(g, s, i) * ef_dtype_bytes((ef_dtype)g->buffers.at[i].dtype);
+    return bytes;
+}
+
 static ef_trial_status run(const ef_program *program, const ef_kgraph *g, const ef_schedule *s,
                            const ef_trial_options *options, ef_trial_result *result, ef_diag *diag)
 {
     ef_native native;
-    if (!ef_codegen_c(g, s, "ef_program", &result->source, diag) || !ef_native_open(&native, g, s, diag))
+    uint64_t work = ef_codegen_c(g, s, "ef_program", &result->source, diag);
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (work && memory_of(g, s, work) > memory * 3 / 4)
+        ef_fail(diag, "%s needs %.2g GB of memory; choose smaller sizes, for example --dims NAME=64,NAME=16",
+                program->name, memory_of(g, s, work) * 1e-9);
+    if (diag->failed || !ef_native_open(&native, g, s, diag))
         return EF_TRIAL_FAILED;
     ef_data data = ef_data_new(g, s);
     bool fine = !options->check || check(program, g, s, &native, &data, options->seed, result, diag);
@@ -171,20 +189,35 @@ static ef_trial_status form_and_run(const ef_program *program, const ef_trial_op
     return status;
 }
 
-ef_trial_status ef_trial(const ef_program *program, const ef_trial_options *options, ef_trial_result *result,
-                         ef_diag *diag)
+typedef struct {
+    const ef_program *program;
+    const ef_trial_options *options;
+    ef_trial_result *result;
+    ef_diag *diag;
+    ef_trial_status status;
+} trial;
+
+static void resize_and_run(void *arg)
 {
-    ef_ctx *ctx = ef_dag_ctx(program->dag);
+    trial *t = arg;
+    ef_ctx *ctx = ef_dag_ctx(t->program->dag);
     uint32_t vars = ef_var_count(ctx);
     uint64_t *extent = ef_xcalloc(vars + 1, sizeof *extent);
-    ef_trial_status status = EF_TRIAL_BAD_INPUT;
-    *result = (ef_trial_result){0};
     for (ef_var v = 0; v < vars; v++)
         extent[v] = ef_var_at(ctx, v)->extent;
-    if (!options->dims || resize(ctx, options->dims, diag))
-        status = form_and_run(program, options, result, diag);
+    if (!t->options->dims || resize(ctx, t->options->dims, t->diag))
+        t->status = form_and_run(t->program, t->options, t->result, t->diag);
     for (ef_var v = 0; v < vars; v++)
         ef_var_resize(ctx, v, extent[v]);
     free(extent);
-    return status;
+}
+
+/* Lowering follows chains of operators as deep as they are. */
+ef_trial_status ef_trial(const ef_program *program, const ef_trial_options *options, ef_trial_result *result,
+                         ef_diag *diag)
+{
+    trial t = {program, options, result, diag, EF_TRIAL_BAD_INPUT};
+    *result = (ef_trial_result){0};
+    ef_with_deep_stack(resize_and_run, &t);
+    return t.status;
 }

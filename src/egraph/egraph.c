@@ -199,8 +199,8 @@ ef_type ef_egraph_infer(ef_egraph *g, ef_op op, uint64_t attr, const ef_type *ty
 static bool fold(ef_egraph *g, ef_id n, ef_op op, uint64_t attr, const ef_id *children, unsigned count, double *value)
 {
     double x[3];
-    bool known = (op == EF_CONST || (ef_op_pointwise(op) && op != EF_CAST)) &&
-                 ef_type_is_literal(g->ctx, ef_egraph_type(g, n));
+    bool known =
+        (op == EF_CONST || (ef_op_pointwise(op) && op != EF_CAST)) && ef_type_is_literal(g->ctx, ef_egraph_type(g, n));
     for (unsigned i = 0; known && i < count; i++)
         known = ef_egraph_constant(g, children[i], &x[i]) && ef_type_is_literal(g->ctx, ef_egraph_type(g, children[i]));
     if (known)
@@ -454,8 +454,7 @@ static bool unite(ef_egraph *g, ef_id a, ef_id b, uint32_t why, uint32_t applica
         type_error(g, a, b, application);
         return false;
     }
-    if (g->is_constant.at[ra] && g->is_constant.at[rb] &&
-        !ef_constants_agree(g->constant.at[ra], g->constant.at[rb])) {
+    if (g->is_constant.at[ra] && g->is_constant.at[rb] && !ef_constants_agree(g->constant.at[ra], g->constant.at[rb])) {
         constant_error(g, a, b, application, g->constant.at[ra], g->constant.at[rb]);
         return false;
     }

@@ -106,7 +106,7 @@ typedef struct ef_rule {
     ef_attr_term term[EF_ATTR_TERMS];
     ef_condition condition[EF_RULE_CONDITIONS];
     bool same_type; /* applies only where both sides have one type: part of the rule's meaning, checked before adding */
-    uint8_t depth;  /* levels of classes that a match depends on: of the left side, with the variables conditions read */
+    uint8_t depth;  /* levels of classes that a match depends on, variables that conditions read included */
     bool deep;      /* its applicability depends on nodes far below the left side: matched anew in every iteration */
 } ef_rule;
 

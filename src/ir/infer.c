@@ -320,6 +320,19 @@ static bool any_partition(const ef_type_info *info)
     return false;
 }
 
+/* The number of elements, or UINT64_MAX when no tensor may have so many. */
+static uint64_t elements(const ef_ctx *ctx, const ef_dim *dims, unsigned rank)
+{
+    uint64_t product = 1;
+    for (unsigned i = 0; i < rank; i++) {
+        uint64_t extent = ef_dim_extent(ctx, dims[i]);
+        if (extent && product > EF_MAX_EXTENT / extent)
+            return UINT64_MAX;
+        product *= extent;
+    }
+    return product;
+}
+
 static ef_type infer_reshape(ef_ctx *ctx, ef_dims list, ef_type operand, ef_diag *diag)
 {
     ef_type_info out = *ef_type_at(ctx, operand);
@@ -327,15 +340,13 @@ static ef_type infer_reshape(ef_ctx *ctx, ef_dims list, ef_type operand, ef_diag
     ef_dim old[EF_MAX_RANK];
     ef_var a[EF_MAX_RANK * EF_MAX_ATOMS], b[EF_MAX_RANK * EF_MAX_ATOMS];
     unsigned rank = ef_dims_at(ctx, list, &dims);
-    uint64_t before = 1, after = 1;
     if (rank > EF_MAX_RANK)
         return fail(diag, "reshape: too many dimensions");
-    for (unsigned i = 0; i < out.rank; i++) {
+    for (unsigned i = 0; i < out.rank; i++)
         old[i] = out.dim[out.rank - 1 - i];
-        before *= ef_dim_extent(ctx, old[i]);
-    }
-    for (unsigned i = 0; i < rank && after <= EF_MAX_EXTENT; i++)
-        after *= ef_dim_extent(ctx, dims[i]);
+    uint64_t before = elements(ctx, old, out.rank), after = elements(ctx, dims, rank);
+    if (before == UINT64_MAX || after == UINT64_MAX)
+        return fail_types(ctx, diag, "reshape of a tensor that is too large", operand, 0);
     unsigned na = flatten(ctx, old, out.rank, a), nb = flatten(ctx, dims, rank, b);
     bool regroups = na == nb && memcmp(a, b, na * sizeof *a) == 0;
     if (before != after)
@@ -515,6 +526,8 @@ static ef_type each_axis(ef_ctx *ctx, ef_axes set, ef_type type, bool downwards,
 {
     const ef_axis *axes;
     unsigned n = ef_axes_at(ctx, set, &axes);
+    if (set == EF_AXES_TOO_MANY)
+        return fail(diag, "too many axes");
     for (unsigned i = 0; i < n && type; i++)
         type = map_fields(ctx, type, axes[downwards ? n - 1 - i : i], diag, f);
     return type;
@@ -550,7 +563,10 @@ static ef_type infer_tuple(ef_ctx *ctx, const ef_type *children, unsigned count,
         leaves += leaves_of(ctx, children[i]);
     if (leaves > 2 * EF_MAX_FIELDS)
         return fail(diag, "tuple holds too many tensors");
-    return ef_type_tuple(ctx, children, count);
+    ef_type type = ef_type_tuple(ctx, children, count);
+    if (ef_type_axes(ctx, type) == EF_AXES_TOO_MANY)
+        return fail(diag, "tuple stands in the scope of too many axes");
+    return type;
 }
 
 static ef_type infer_tupling(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count,

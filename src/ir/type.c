@@ -34,8 +34,9 @@ ef_ctx *ef_ctx_new(void)
     ctx->input_names = ef_intern_new();
     ctx->reducers = ef_intern_new();
     ctx->scalars = ef_intern_new();
-    ef_dim_product(ctx, NULL, 0);                        /* the unit dimension is id 0 */
-    ef_axes_intern(ctx, NULL, 0);                        /* the empty set is id 0 */
+    ef_dim_product(ctx, NULL, 0);                                              /* the unit dimension is id 0 */
+    ef_axes_intern(ctx, NULL, 0);                                              /* the empty set is id 0 */
+    ef_intern_put(ctx->axis_sets, &(ef_axis){EF_NONE}, sizeof(ef_axis), NULL); /* EF_AXES_TOO_MANY is id 1 */
     ef_type_intern(ctx, &(ef_type_info){.is_tuple = 1}); /* "no type" is id 0: an empty tuple, which nothing has */
     ef_reducers_init(ctx);
     return ctx;
@@ -207,14 +208,16 @@ unsigned ef_dims_at(const ef_ctx *ctx, ef_dims list, const ef_dim **dims)
 
 ef_axes ef_axes_intern(ef_ctx *ctx, const ef_axis *axes, unsigned count)
 {
-    ef_axis sorted[2 * EF_MAX_PLACES + 1];
+    ef_axis sorted[EF_MAX_AXES];
     unsigned n = 0;
     for (unsigned i = 0; i < count; i++) {
         unsigned at = n;
         while (at > 0 && sorted[at - 1] > axes[i])
             at--;
-        if ((at > 0 && sorted[at - 1] == axes[i]) || n == 2 * EF_MAX_PLACES)
+        if (at > 0 && sorted[at - 1] == axes[i])
             continue;
+        if (n == EF_MAX_AXES || axes[i] == EF_NONE)
+            return EF_AXES_TOO_MANY;
         memmove(sorted + at + 1, sorted + at, (n - at) * sizeof *sorted);
         sorted[at] = axes[i];
         n++;
@@ -237,7 +240,7 @@ ef_axes ef_axes_union(ef_ctx *ctx, ef_axes a, ef_axes b)
         return b;
     const ef_axis *x, *y;
     unsigned nx = ef_axes_at(ctx, a, &x), ny = ef_axes_at(ctx, b, &y);
-    ef_axis both[4 * EF_MAX_PLACES];
+    ef_axis both[2 * EF_MAX_AXES];
     memcpy(both, x, nx * sizeof *x);
     memcpy(both + nx, y, ny * sizeof *y);
     return ef_axes_intern(ctx, both, nx + ny);
@@ -257,7 +260,7 @@ ef_axes ef_axes_minus(ef_ctx *ctx, ef_axes a, ef_axes b)
     if (a == 0 || b == 0)
         return a;
     const ef_axis *x;
-    ef_axis rest[2 * EF_MAX_PLACES];
+    ef_axis rest[EF_MAX_AXES];
     unsigned n = 0;
     for (unsigned i = 0, nx = ef_axes_at(ctx, a, &x); i < nx; i++)
         if (!ef_axes_has(ctx, b, x[i]))

@@ -32,6 +32,7 @@ typedef uint32_t ef_type; /* 0 is "no type" */
 #define EF_MAX_RANK 8
 #define EF_MAX_ATOMS 8
 #define EF_MAX_PLACES 16
+#define EF_MAX_AXES (2 * EF_MAX_PLACES) /* of a set */
 #define EF_MAX_FIELDS 8
 #define EF_MAX_EXTENT (UINT64_C(1) << 40) /* of a dimension and of a whole tensor */
 #define EF_MAX_VARS (1u << 24)
@@ -109,6 +110,9 @@ unsigned ef_dims_at(const ef_ctx *ctx, ef_dims list, const ef_dim **dims);
 #define ef_axis_of(var, level) ((ef_axis)(var) | (ef_axis)(level) << 24)
 #define ef_axis_var(axis) ((axis) & 0xffffffu)
 #define ef_axis_level(axis) ((axis) >> 24)
+/* What a set of more than EF_MAX_AXES axes becomes, and every union with it. Nothing has such a type: a view or
+ * combination over it, and a tuple in its scope, are ill-typed. */
+#define EF_AXES_TOO_MANY ((ef_axes)1)
 ef_axes ef_axes_intern(ef_ctx *ctx, const ef_axis *axes, unsigned count); /* sorts and removes doubles */
 unsigned ef_axes_at(const ef_ctx *ctx, ef_axes set, const ef_axis **axes);
 ef_axes ef_axes_union(ef_ctx *ctx, ef_axes a, ef_axes b);

@@ -45,9 +45,13 @@ static void mark(const ef_kernel *k, ef_kid id, bool *needed)
     needed[id] = true;
     for (unsigned i = 0; i < node->count; i++)
         mark(k, node->child[i], needed);
-    if (node->op == EF_K_LOOP)
-        for (unsigned i = 0; i < k->loops.at[node->attr].leaves; i++)
-            mark(k, k->loops.at[node->attr].next[i], needed);
+    if (node->op != EF_K_LOOP)
+        return;
+    const ef_kloop *loop = &k->loops.at[node->attr];
+    for (unsigned i = 0; i < loop->leaves; i++)
+        mark(k, loop->next[i], needed);
+    for (unsigned i = 0; i < loop->keeps; i++)
+        mark(k, loop->keep[i], needed);
 }
 
 static void print_attr(const ef_kgraph *g, const ef_kernel *k, const ef_knode *node, ef_strbuf *out)
@@ -89,8 +93,8 @@ static void print_node(const ef_kgraph *g, const ef_kernel *k, ef_kid id, ef_str
         print_iter(g, k, loop->iter, out);
         for (unsigned i = 0; i < loop->leaves; i++)
             ef_strbuf_printf(out, "%s%%%u", i ? ", " : " next ", loop->next[i]);
-        if (loop->empty != EF_NONE)
-            ef_strbuf_printf(out, " unless %%%u", loop->empty);
+        for (unsigned i = 0; i < loop->keeps; i++)
+            ef_strbuf_printf(out, "%s%%%u", i ? ", " : " where ", loop->keep[i]);
     } else {
         print_dims(g, k, node, out);
     }

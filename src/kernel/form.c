@@ -262,6 +262,8 @@ static bool lower_root(ef_lowering *l, ef_expr e, bool copy, uint32_t first)
 
 static bool form_kernel(ef_former *f, ef_expr e, bool copy, uint32_t first)
 {
+    if (f->graph->kernels.count == EF_K_MAX_KERNELS)
+        return ef_fail(f->diag, "cannot make kernels: the program needs more than %u", EF_K_MAX_KERNELS);
     ef_kernel *k = ef_xcalloc(1, sizeof *k);
     k->root = copy ? EF_NONE : e;
     k->nodes = ef_intern_new();
@@ -328,7 +330,7 @@ static ef_expr find_stored(const ef_former *f, ef_expr e, unsigned *leaf)
     ef_type leaves[EF_LEAVES];
     for (;;) {
         unsigned n = ef_dag_children(f->dag, e, &child);
-        const ef_type_info *type = n ? ef_type_at(f->ctx, ef_dag_type(f->dag, child[0])) : NULL;
+        const ef_type_info *type = ef_type_at(f->ctx, ef_dag_type(f->dag, n ? child[0] : e));
         switch (ef_dag_op(f->dag, e)) {
         case EF_RESHAPE: e = child[0]; continue;
         case EF_GET:

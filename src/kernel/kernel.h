@@ -22,6 +22,7 @@ typedef uint32_t ef_kid; /* a node of a kernel; operands have smaller ids */
 
 #define EF_K_MAX_LOOPS 64u
 #define EF_K_MAX_LEADS 2u
+#define EF_K_MAX_KERNELS 4096u
 
 /* Operators of nodes: those of the IR (ef_op) that compute or move data, and these. */
 enum {
@@ -67,8 +68,9 @@ typedef struct {
     unsigned leaves;
     ef_reducer base[EF_MAX_LEAVES]; /* each leaf starts as the identity of its base reducer */
     ef_kid state[EF_MAX_LEAVES], next[EF_MAX_LEAVES];
-    ef_kid node;  /* its EF_K_LOOP */
-    ef_kid empty; /* a bool node: an iteration in which it holds everywhere changes nothing; EF_NONE: not known */
+    ef_kid node; /* its EF_K_LOOP */
+    unsigned keeps;
+    ef_kid keep[EF_MAX_LEAVES]; /* bool nodes: an iteration in which none of them holds anywhere changes nothing */
 } ef_kloop;
 
 /* A leaf of the root, and where it goes. */

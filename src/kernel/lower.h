@@ -74,6 +74,9 @@ uint32_t ef_loop_open(ef_lowering *l, ef_iter iter);
 bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves,
                    ef_kid *result);
 
+/* mask.c: finds under which conditions an iteration changes the state. */
+void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *in);
+
 /* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
 unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid *out);
 

@@ -20,7 +20,7 @@ uint32_t ef_loop_open(ef_lowering *l, ef_iter iter)
         return EF_NONE;
     }
     iter.loop = k->loops.count;
-    ef_kloop loop = {.iter = ef_lower_iterator(l, iter), .empty = EF_NONE};
+    ef_kloop loop = {.iter = ef_lower_iterator(l, iter)};
     ef_vec_push(&k->loops, loop);
     return iter.loop;
 }
@@ -120,7 +120,7 @@ static ef_kid choose(ef_lowering *l, ef_kid condition, double value, ef_kid othe
 static ef_kid repair_term(ef_lowering *l, ef_scalar h, ef_kid c, const ef_kid *s, const ef_kid *t)
 {
     const ef_scalar_info *info = ef_scalar_at(l->ctx, h);
-    ef_kid x[3];
+    ef_kid x[3] = {0};
     switch (info->kind) {
     case EF_SCALAR_CONST: return ef_lower_const(l, info->value);
     case EF_SCALAR_PARAM:
@@ -182,8 +182,8 @@ static void repair_operands(ef_lowering *l, const ef_reducer_info *info, const e
 static void update_repaired(ef_lowering *l, ef_reducer reducer, const ef_kid *state, const ef_kid *in, ef_kid *next)
 {
     const ef_reducer_info info = *ef_reducer_at(l->ctx, reducer);
-    ef_reducer base[EF_MAX_LEAVES];
-    ef_kid c[EF_MAX_LEAVES], y[EF_MAX_LEAVES];
+    ef_reducer base[EF_MAX_LEAVES] = {0};
+    ef_kid c[EF_MAX_LEAVES] = {0}, y[EF_MAX_LEAVES] = {0};
     unsigned n = ef_reducer_at(l->ctx, info.left)->leaves;
     ef_reducer_leaves(l->ctx, reducer, base);
     update(l, info.left, state, in, next);
@@ -229,7 +229,7 @@ bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_k
                    ef_kid *result)
 {
     ef_kloop *at = &l->kernel->loops.at[loop];
-    ef_kid in[EF_MAX_LEAVES], state[EF_MAX_LEAVES], next[EF_MAX_LEAVES];
+    ef_kid in[EF_MAX_LEAVES] = {0}, state[EF_MAX_LEAVES] = {0}, next[EF_MAX_LEAVES] = {0};
     at->reducer = reducer;
     at->leaves = ef_reducer_leaves(l->ctx, reducer, at->base);
     if (at->leaves != leaves)
@@ -239,6 +239,7 @@ bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_k
         state[i] = like(l, in[i], EF_K_STATE, (uint64_t)loop << 8 | i, EF_NONE);
     }
     update(l, reducer, state, in, next);
+    ef_loop_find_masks(l, loop, reducer, in);
     at = &l->kernel->loops.at[loop];
     ef_knode node;
     memset(&node, 0, sizeof node);

@@ -13,6 +13,14 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- sizes ---- */
 
+#define HUGE_SIZE (UINT64_C(1) << 56) /* what does not fit any machine: sums and bytes of it still fit 64 bits */
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) || product > HUGE_SIZE ? HUGE_SIZE : product;
+}
+
 static uint32_t find_param(const ef_kgraph *g, ef_axis axis)
 {
     uint32_t found = EF_NONE;
@@ -40,7 +48,7 @@ uint64_t ef_sched_dim(const ef_kgraph *g, const ef_schedule *s, ef_dim dim)
     const ef_var *atoms;
     uint64_t product = 1;
     for (unsigned i = 0, n = ef_dim_atoms(g->ctx, dim, &atoms); i < n; i++)
-        product *= ef_sched_var(g, s, atoms[i]);
+        product = times(product, ef_sched_var(g, s, atoms[i]));
     return product;
 }
 
@@ -69,7 +77,7 @@ uint64_t ef_sched_buffer(const ef_kgraph *g, const ef_schedule *s, uint32_t buff
     const ef_kbuffer *b = &g->buffers.at[buffer];
     uint64_t product = 1;
     for (unsigned i = 0; i < b->rank; i++)
-        product *= ef_sched_dim(g, s, b->dim[i]);
+        product = times(product, ef_sched_dim(g, s, b->dim[i]));
     return product;
 }
 
@@ -118,8 +126,7 @@ uint64_t ef_sched_plan(const ef_kgraph *g, const ef_schedule *s, uint64_t *offse
 
 unsigned ef_schedule_domain(const ef_kgraph *g, uint32_t param, uint64_t value[EF_SCHEDULE_VALUES])
 {
-    ef_schedule none = {0};
-    uint64_t extent = ef_sched_var(g, &none, ef_axis_var(g->params.at[param].axis));
+    uint64_t extent = ef_var_at(g->ctx, ef_axis_var(g->params.at[param].axis))->extent;
     unsigned n = 0;
     for (uint64_t v = 1; v < extent && n + 1 < EF_SCHEDULE_VALUES; v *= 2)
         value[n++] = v;
@@ -128,7 +135,7 @@ unsigned ef_schedule_domain(const ef_kgraph *g, uint32_t param, uint64_t value[E
 }
 
 /* What an iterator does in its kernel: the default depends on it. */
-enum { ROLE_BATCH = 1, ROLE_ROW = 2, ROLE_COLUMN = 4, ROLE_INNER = 8, ROLE_LAST = 16 };
+enum { ROLE_ROW = 1, ROLE_COLUMN = 2, ROLE_INNER = 4, ROLE_LAST = 8, ROLE_BLOCK = 16 };
 
 static void add_role(unsigned *role, uint32_t iter, unsigned what)
 {
@@ -136,12 +143,15 @@ static void add_role(unsigned *role, uint32_t iter, unsigned what)
         role[iter] |= what;
 }
 
-static void find_roles(const ef_kernel *k, unsigned *role)
+#define FEW_ROWS 4u /* a product with fewer is bound by reading its second operand: long rows of it are best */
+
+static void find_roles(const ef_kgraph *g, const ef_kernel *k, unsigned *role)
 {
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         if (n->op == EF_TILE_MATMUL) {
-            add_role(role, n->dim[0].cut, ROLE_COLUMN);
+            bool block = ef_dim_extent(g->ctx, n->dim[1].dim) >= FEW_ROWS;
+            add_role(role, n->dim[0].cut, ROLE_COLUMN | (block ? ROLE_BLOCK : 0));
             add_role(role, n->dim[1].cut, ROLE_ROW);
             add_role(role, ef_kernel_node(k, n->child[0])->dim[0].cut, ROLE_INNER);
         } else if (n->op == EF_VIEW) {
@@ -157,9 +167,9 @@ static uint64_t default_tile(const ef_iter *iter, unsigned role)
     if (role & ROLE_INNER)
         return 256;
     if (role & ROLE_COLUMN)
-        return iter->kind == EF_ITER_GRID ? 512 : 128;
+        return role & ROLE_BLOCK || iter->kind != EF_ITER_GRID ? 128 : 2048;
     if (role & ROLE_ROW)
-        return 32;
+        return 64;
     if (iter->kind == EF_ITER_GRID)
         return role & ROLE_LAST ? 1024 : 1;
     return 1024;
@@ -169,7 +179,7 @@ static uint64_t blocks_of(const ef_kgraph *g, const ef_schedule *s, const ef_ker
 {
     uint64_t blocks = 1;
     for (uint32_t i = 0; i < k->grid; i++)
-        blocks *= ef_sched_trips(g, s, k, i);
+        blocks = times(blocks, ef_sched_trips(g, s, k, i));
     return blocks;
 }
 
@@ -194,7 +204,7 @@ ef_schedule ef_schedule_default(const ef_kgraph *g, uint32_t threads)
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         const ef_kernel *k = g->kernels.at[i];
         unsigned *role = ef_xcalloc(k->iters.count + 1, sizeof *role);
-        find_roles(k, role);
+        find_roles(g, k, role);
         for (uint32_t j = 0; j < k->iters.count; j++) {
             const ef_iter *iter = &k->iters.at[j];
             if (iter->kind == EF_ITER_PICK)

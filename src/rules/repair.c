@@ -553,7 +553,7 @@ static double value_at(const synthesis *y, ef_expr e, const point *p)
 typedef struct {
     ef_reducer base;
     ef_scalar h;
-    ef_expr fs, ft; /* f(x, s), f(x, t) as scalars */
+    ef_expr fs, ft;  /* f(x, s), f(x, t) as scalars */
     ef_scalar scale; /* what h divides by, where f scales */
 } consumer_leaf;
 
@@ -680,7 +680,8 @@ static sign sign_of(const synthesis *y, const joint_image *j, const ef_reducer *
     case EF_RSQRT:
     case EF_RECIP: return a == POSITIVE ? POSITIVE : ANY_SIGN;
     case EF_ABS: return a == POSITIVE ? POSITIVE : NEVER_NEGATIVE;
-    case EF_ADD: return a == POSITIVE && b != ANY_SIGN ? POSITIVE : b == POSITIVE && a != ANY_SIGN ? POSITIVE : least_sign(a, b);
+    case EF_ADD:
+        return a == POSITIVE && b != ANY_SIGN ? POSITIVE : b == POSITIVE && a != ANY_SIGN ? POSITIVE : least_sign(a, b);
     case EF_MUL:
     case EF_MIN: return least_sign(a, b);
     case EF_DIV: return b == POSITIVE ? a : ANY_SIGN;
@@ -729,7 +730,8 @@ static bool identity_implies_identity(const synthesis *y, const joint_image *j, 
     ef_rng rng = {23};
     ef_expr operand = j->operand[which];
     uint32_t read = inputs_read(y, operand);
-    if ((base == EF_RED_SUM && !never_negative(y, operand)) || base == EF_RED_PROD || __builtin_popcount(read) > MOST_INPUTS)
+    if ((base == EF_RED_SUM && !never_negative(y, operand)) || base == EF_RED_PROD ||
+        __builtin_popcount(read) > MOST_INPUTS)
         return false;
     for (uint32_t extreme = read; extreme; extreme = (extreme - 1) & read)
         for (unsigned e = 0; e < 4; e++)
@@ -946,7 +948,8 @@ static ef_id synthesise(synthesis *y, ef_id g_class, ef_id consumer_operand)
  * only when something changed close below it. */
 static uint32_t *refusals_of(ef_egraph *g, const ef_match *match)
 {
-    ef_id key[] = {ef_find(g, match->root), ef_find(g, match->var[0]), ef_find(g, match->var[1]), (ef_id)match->attr[1]};
+    ef_id key[] = {ef_find(g, match->root), ef_find(g, match->var[0]), ef_find(g, match->var[1]),
+                   (ef_id)match->attr[1]};
     int fresh;
     uint32_t at = ef_intern_put(g->refused, key, sizeof key, &fresh);
     if (fresh)

@@ -43,6 +43,11 @@ typedef struct {
 } partial;
 
 typedef struct {
+    partial *at;
+    uint32_t count, capacity;
+} partials;
+
+typedef struct {
     ef_search *search;
     ef_egraph *g;
     ef_ctx *ctx;
@@ -55,6 +60,7 @@ typedef struct {
     uint64_t *reach; /* bit matrix: which slots a slot can need, itself included */
     uint32_t words;
     EF_VEC(partial) heap;
+    partials children; /* of the program that is being expanded */
     size_t heap_bytes;
     uint64_t serial;
     ef_intern *seen;
@@ -193,10 +199,19 @@ static double elements(extractor *x, ef_type type)
     return n;
 }
 
+/* Work outside of all grids runs in one block of the device's some hundred. */
+#define BLOCKS 128
+
 static double node_cost(extractor *x, ef_id n)
 {
     ef_egraph *g = x->g;
     double size = elements(x, ef_egraph_type(g, n));
+    if (tensor_level(g, n) && computes(g, n) && g->op.at[n] != EF_GET && ef_ops[g->op.at[n]].class != EF_SHAPE) {
+        double read = 0;
+        for (unsigned i = 0; i < g->arity.at[n]; i++)
+            read += elements(x, ef_egraph_type(g, ef_node_children(g, n)[i]));
+        return BLOCKS * 2 * (size + read) * MICROSECONDS_PER_BYTE;
+    }
     switch ((ef_op)g->op.at[n]) {
     case EF_COMBINE: return MICROSECONDS_PER_KERNEL + 2 * size * MICROSECONDS_PER_BYTE;
     case EF_VIEW: {
@@ -1163,32 +1178,115 @@ static bool is_new(extractor *x, const partial *q)
     return fresh;
 }
 
-static void expand(extractor *x, partial *p)
+static int by_cost(const void *a, const void *b)
+{
+    double x = ((const ef_candidate *)a)->cost, y = ((const ef_candidate *)b)->cost;
+    return x < y ? -1 : x > y;
+}
+
+/* Where nothing can be extracted the program stands as it was written: one kernel an operator. */
+static void keep_original(extractor *x)
+{
+    const ef_program *program = x->search->program;
+    ef_dag *from = program->dag;
+    uint32_t count = ef_dag_count(from);
+    ef_expr *copy = ef_xcalloc(count, sizeof *copy);
+    ef_candidate c = {.output = ef_xcalloc(program->outputs, sizeof *c.output)};
+    for (ef_expr e = 0; e < count; e++) {
+        const ef_expr *child;
+        ef_expr mapped[MAX_CHILD_SLOTS];
+        unsigned n = ef_dag_children(from, e, &child);
+        for (unsigned i = 0; i < n; i++)
+            mapped[i] = copy[child[i]];
+        copy[e] = ef_dag_add_exact(x->result->dag, ef_dag_op(from, e), ef_dag_attr(from, e), mapped, n, NULL);
+        if (ef_ops[ef_dag_op(from, e)].class != EF_LEAF)
+            c.cost += MICROSECONDS_PER_KERNEL + 4 * elements(x, ef_dag_type(from, e)) * MICROSECONDS_PER_BYTE;
+    }
+    for (uint32_t i = 0; i < program->outputs; i++)
+        c.output[i] = copy[program->output[i].expr];
+    free(copy);
+    x->result->candidates = 1;
+    if (x->options->keep)
+        ef_vec_push(&x->result->candidate, c);
+    else
+        free(c.output);
+}
+
+/* All programs with one more hole picked that may still become a candidate. */
+static void children_of(extractor *x, const partial *p, partials *out)
 {
     slot_id hole = p->data[2 * (size_t)p->picks];
     const slot *s = &x->slots.at[hole];
-    x->result->expanded++;
+    out->count = 0;
     for (uint32_t k = s->first; k < s->first + s->count; k++) {
         load_picks(x, p);
         bool good = !closes_cycle(x, hole, &x->option_list.at[k]);
         partial q = {0};
-        if (good) {
-            q = extend(x, p, k);
-            x->pick[hole] = k + 1;
-            load_holes(x, &q);
-            good = !wastes_some_fusion(x) && !recomputes_stored(x, &q) && !whole_for_nothing(x, &q) && is_new(x, &q);
-            x->pick[hole] = 0;
-        }
-        clear_picks(x, p);
         if (good)
+            q = extend(x, p, k);
+        clear_picks(x, p);
+        if (!good)
+            continue;
+        load_picks(x, &q);
+        load_holes(x, &q);
+        good = !wastes_some_fusion(x) && !recomputes_stored(x, &q) && !whole_for_nothing(x, &q);
+        clear_picks(x, &q);
+        if (good)
+            ef_vec_push(out, q);
+        else
+            free(q.data);
+    }
+}
+
+static void expand(extractor *x, const partial *p)
+{
+    x->result->expanded++;
+    children_of(x, p, &x->children);
+    for (uint32_t i = 0; i < x->children.count; i++) {
+        partial q = x->children.at[i];
+        load_picks(x, &q);
+        load_holes(x, &q);
+        bool fresh = is_new(x, &q);
+        clear_picks(x, &q);
+        if (fresh)
             heap_push(x, q);
         else
             free(q.data);
     }
 }
 
-#define SEEN_BYTES 48 /* a signature that was seen: the key, its place, and its part of a sparse hash table */
+static int cheapest_last(const void *a, const void *b)
+{
+    const partial *p = a, *q = b;
+    return before(p, q) ? 1 : before(q, p) ? -1 : 0;
+}
 
+#define DIVE_STEPS 20000
+
+/* Depth first, cheapest option first: when the budget ends before anything is complete, some program is better than
+ * none. */
+static void dive(extractor *x, partial first)
+{
+    partials stack = {0};
+    ef_vec_push(&stack, first);
+    for (unsigned step = 0; stack.count && step < DIVE_STEPS && x->result->candidates == 0; step++) {
+        partial p = stack.at[--stack.count];
+        if (p.holes) {
+            children_of(x, &p, &x->children);
+            qsort(x->children.at, x->children.count, sizeof(partial), cheapest_last);
+            for (uint32_t i = 0; i < x->children.count; i++)
+                ef_vec_push(&stack, x->children.at[i]);
+        } else {
+            finish(x, &p);
+        }
+        free(p.data);
+    }
+    for (uint32_t i = 0; i < stack.count; i++)
+        free(stack.at[i].data);
+    ef_vec_free(&stack);
+}
+
+#define SEEN_BYTES 48 /* a signature that was seen: the key, its place, and its part of a sparse hash table */
 static size_t seen_bytes(const extractor *x)
 {
     return (size_t)ef_intern_count(x->seen) * SEEN_BYTES;
@@ -1224,6 +1322,9 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
         if (!known)
             first.data[first.holes++] = s;
     }
+    partial again = first; /* for the dive */
+    again.data = ef_xcalloc(search->outputs, sizeof *again.data);
+    memcpy(again.data, first.data, search->outputs * sizeof *again.data);
     heap_push(&x, first);
     while (x.heap.count && !out_of_budget(&x, start)) {
         partial p = heap_pop(&x);
@@ -1234,9 +1335,18 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
         free(p.data);
     }
     x.result->complete = x.heap.count == 0 && x.result->candidates; /* no candidate: an output that nothing fills */
+    if (x.result->candidates == 0)
+        dive(&x, again);
+    else
+        free(again.data);
+    if (x.result->candidates == 0)
+        keep_original(&x);
+    if (x.result->candidate.count)
+        qsort(x.result->candidate.at, x.result->candidate.count, sizeof(ef_candidate), by_cost);
     for (uint32_t i = 0; i < x.heap.count; i++)
         free(x.heap.at[i].data);
     ef_vec_free(&x.heap);
+    ef_vec_free(&x.children);
     ef_vec_free(&x.slots);
     ef_vec_free(&x.option_list);
     ef_vec_free(&x.child);

@@ -18,7 +18,8 @@ static ef_policy_state *state_of(const ef_scope *scope)
 
 /* ---- walking classes ---- */
 
-typedef struct {
+/* One is kept for the whole search, so that a walk costs what it visits. */
+typedef struct walk {
     EF_VEC(ef_id) list;
     EF_VEC(uint32_t) mark; /* by id: the stamp of the walk that saw the class */
     uint32_t stamp;
@@ -44,34 +45,9 @@ static void walk_push(ef_egraph *g, walk *w, ef_id id)
     ef_vec_push(&w->list, id);
 }
 
-static void walk_free(walk *w)
-{
-    ef_vec_free(&w->list);
-    ef_vec_free(&w->mark);
-}
-
 static bool tensor_level(ef_egraph *g, ef_id class)
 {
     return ef_type_axes(g->ctx, ef_egraph_type(g, class)) == 0;
-}
-
-/* Calls `test` on the nodes of the class's computation at tensor level, through all alternatives, until it says yes. */
-static bool any_in_cone(ef_egraph *g, ef_id class, bool (*test)(ef_egraph *, ef_id, ef_var), ef_var var)
-{
-    walk w = {0};
-    bool found = false;
-    walk_start(g, &w);
-    walk_push(g, &w, class);
-    for (uint32_t i = 0; i < w.list.count && !found; i++)
-        for (ef_id n = ef_class_first(g, w.list.at[i]); n != EF_NONE && !found; n = ef_class_next(g, n)) {
-            if (ef_ops[g->op.at[n]].class == EF_PARALLEL || g->op.at[n] == EF_REDUCE_P)
-                continue;
-            found = test(g, n, var);
-            for (unsigned c = 0; c < g->arity.at[n]; c++)
-                walk_push(g, &w, ef_node_children(g, n)[c]);
-        }
-    walk_free(&w);
-    return found;
 }
 
 static bool dim_has(ef_ctx *ctx, ef_dim dim, ef_var var)
@@ -100,9 +76,104 @@ static bool reduces_something(ef_egraph *g, ef_id n, ef_var var)
     return g->op.at[n] == EF_REDUCE || g->op.at[n] == EF_MATMUL;
 }
 
+/* ---- cones: what the computation of a class contains, at tensor level, through all alternatives ---- */
+
+static bool leaves_cone(ef_egraph *g, ef_id n)
+{
+    return ef_ops[g->op.at[n]].class == EF_PARALLEL || g->op.at[n] == EF_REDUCE_P;
+}
+
+/* Computed for all classes at once, and again in each update. */
+typedef struct cone {
+    ef_var var;          /* which variable it must reduce; EF_NONE for any reduction or matmul */
+    EF_VEC(uint8_t) has; /* by class root, as of then */
+} cone;
+
+static bool cone_test(ef_egraph *g, const cone *c, ef_id n)
+{
+    return c->var == EF_NONE ? reduces_something(g, n, 0) : binds_var(g, n, c->var);
+}
+
+/* From the nodes that say yes up to all that uses them. What was seen before and answers differently now is marked as
+ * changed. */
+static void cone_compute(ef_egraph *g, walk *w, cone *c)
+{
+    static const ef_op seeds[] = {EF_REDUCE, EF_MATMUL}; /* what the tests can say yes to */
+    walk_start(g, w);
+    for (unsigned k = 0; k < sizeof seeds / sizeof *seeds; k++)
+        for (uint32_t i = 0; i < g->by_op[seeds[k]].count; i++) {
+            ef_id n = g->by_op[seeds[k]].at[i];
+            if (!g->dead.at[n] && cone_test(g, c, n))
+                walk_push(g, w, n);
+        }
+    for (uint32_t i = 0; i < w->list.count; i++)
+        for (uint32_t p = g->first_parent.at[w->list.at[i]]; p != EF_NONE; p = g->parent.at[p].next) {
+            ef_id n = g->parent.at[p].node;
+            if (!g->dead.at[n] && !leaves_cone(g, n))
+                walk_push(g, w, n);
+        }
+    uint32_t old = c->has.count;
+    ef_vec_reserve(&c->has, g->op.count);
+    memset(c->has.at + old, 0, g->op.count - old);
+    c->has.count = g->op.count;
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        ef_id class = w->list.at[i];
+        if (class < old && !c->has.at[class])
+            ef_vec_push(&g->changed, class);
+        c->has.at[class] = 1; /* and stays so: a class only grows */
+    }
+}
+
+static cone *cone_of(const ef_scope *scope, ef_var var)
+{
+    ef_policy_state *s = state_of(scope);
+    for (uint32_t i = 0; i < s->cones.count; i++)
+        if (s->cones.at[i].var == var)
+            return &s->cones.at[i];
+    ef_vec_push(&s->cones, (cone){.var = var});
+    cone *c = &s->cones.at[s->cones.count - 1];
+    cone_compute(scope->graph, s->walk, c);
+    return c;
+}
+
+/* Classes that are newer than the last update are walked, down to those that are not. */
+static bool in_cone(const ef_scope *scope, ef_id class, ef_var var)
+{
+    ef_egraph *g = scope->graph;
+    walk *w = state_of(scope)->walk;
+    const cone *c = cone_of(scope, var);
+    class = ef_find(g, class);
+    if (class < c->has.count)
+        return c->has.at[class];
+    walk_start(g, w);
+    walk_push(g, w, class);
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        class = w->list.at[i];
+        if (class < c->has.count && c->has.at[class])
+            return true;
+        for (ef_id n = class < c->has.count ? EF_NONE : ef_class_first(g, class); n != EF_NONE;
+             n = ef_class_next(g, n)) {
+            if (leaves_cone(g, n))
+                continue;
+            if (cone_test(g, c, n))
+                return true;
+            for (unsigned k = 0; k < g->arity.at[n]; k++)
+                walk_push(g, w, ef_node_children(g, n)[k]);
+        }
+    }
+    return false;
+}
+
+static void update_cones(const ef_scope *scope)
+{
+    ef_policy_state *s = state_of(scope);
+    for (uint32_t i = 0; i < s->cones.count; i++)
+        cone_compute(scope->graph, s->walk, &s->cones.at[i]);
+}
+
 static bool policy_reduces(const ef_scope *scope, ef_id class, ef_var var)
 {
-    return any_in_cone(scope->graph, class, binds_var, var);
+    return in_cone(scope, class, var);
 }
 
 /* ---- storable ---- */
@@ -157,7 +228,7 @@ static bool worth_storing(const ef_scope *scope, ef_id class)
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
         if (g->op.at[n] == EF_MATMUL || g->op.at[n] == EF_REDUCE || g->op.at[n] == EF_COLLECT)
             return true;
-    return has_parent(g, class, EF_MATMUL) && any_in_cone(g, class, reduces_something, 0);
+    return has_parent(g, class, EF_MATMUL) && in_cone(scope, class, EF_NONE);
 }
 
 static void update_storable(const ef_scope *scope)
@@ -251,7 +322,8 @@ typedef struct pairing {
     EF_VEC(reduction) list; /* singles first */
     uint32_t singles;
     EF_VEC(set) below; /* by class root: the singles that it is computed from by pointwise operators and tuples alone */
-    EF_VEC(family) families; /* by class root */
+    EF_VEC(uint32_t) family_at; /* by class root: 1 + index into families, 0 for none yet */
+    EF_VEC(family) families;
 } pairing;
 
 /* Where reductions are fused: over a loop or split at tensor level, over the loop inside its own split. Propagation
@@ -373,21 +445,20 @@ static void complete(pairing *p, walk *w, reduction *r)
 
 static void pairing_start(pairing *p, const ef_scope *scope)
 {
-    walk w = {0};
     *p = (pairing){.scope = scope, .g = scope->graph}; /* the caller freed what was there */
     find_reductions(p, false);
     p->singles = p->list.count;
     find_reductions(p, true);
     compute_below(p);
     for (uint32_t i = 0; i < p->list.count; i++)
-        complete(p, &w, &p->list.at[i]);
-    walk_free(&w);
+        complete(p, state_of(scope)->walk, &p->list.at[i]);
 }
 
 static void pairing_free(pairing *p)
 {
     ef_vec_free(&p->list);
     ef_vec_free(&p->below);
+    ef_vec_free(&p->family_at);
     ef_vec_free(&p->families);
 }
 
@@ -396,18 +467,16 @@ static bool policy_depends(const ef_scope *scope, ef_id operand, ef_id reduced, 
 {
     ef_egraph *g = scope->graph;
     pairing *p = state_of(scope)->pairing;
-    walk w = {0};
     set used = {{0}}, own = {{0}};
     if (!p)
         return true;
-    results_used(p, &w, operand, axis, &used);
+    results_used(p, state_of(scope)->walk, operand, axis, &used);
     reduced = ef_find(g, reduced);
     for (uint32_t e = g->first_parent.at[reduced]; e != EF_NONE; e = g->parent.at[e].next) {
         ef_id n = g->parent.at[e].node;
         if (!g->dead.at[n] && g->op.at[n] == EF_REDUCE_P && ef_attr_reduce_at(g->attr.at[n]) == axis)
             components(p, n, axis, &own);
     }
-    walk_free(&w);
     return set_meets(&used, &own);
 }
 
@@ -476,14 +545,20 @@ static const family *family_of(pairing *p, ef_id class);
 static void family_of_node(pairing *p, ef_id n, family *out)
 {
     ef_egraph *g = p->g;
+    if (g->arity.at[n] == 1) {
+        const family *child = family_of(p, ef_node_children(g, n)[0]);
+        for (unsigned i = 0; i < child->count; i++)
+            family_add(out, &child->sets[i]);
+        return;
+    }
     family ways = {.count = 1};
     for (unsigned c = 0; c < g->arity.at[n]; c++) {
         family next = {0};
-        const family child = *family_of(p, ef_node_children(g, n)[c]);
+        const family *child = family_of(p, ef_node_children(g, n)[c]);
         for (unsigned i = 0; i < ways.count; i++)
-            for (unsigned k = 0; k < child.count; k++) {
+            for (unsigned k = 0; k < child->count; k++) {
                 set both = ways.sets[i];
-                set_join(&both, &child.sets[k]);
+                set_join(&both, &child->sets[k]);
                 family_add(&next, &both);
             }
         ways = next;
@@ -492,32 +567,42 @@ static void family_of_node(pairing *p, ef_id n, family *out)
         family_add(out, &ways.sets[i]);
 }
 
-static const family *family_of(pairing *p, ef_id class)
+/* The ways of a class that is computed from some reduction; walks no deeper than such classes go. */
+static void find_family(pairing *p, ef_id class, family *f)
 {
     ef_egraph *g = p->g;
-    class = ef_find(g, class);
-    if (p->families.at[class].state)
-        return &p->families.at[class]; /* in progress: empty, so that cycles add nothing */
-    p->families.at[class].state = 1;
-    family f = {0};
     bool computed = false;
     for (uint32_t i = 0; i < p->singles; i++)
         if (p->list.at[i].class == class) {
             set one = {{0}};
             one.word[i / 64] |= (uint64_t)1 << (i % 64);
-            family_add(&f, &one);
+            family_add(f, &one);
             computed = true;
         }
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
         if (ef_op_pointwise((ef_op)g->op.at[n]) || g->op.at[n] == EF_TUPLE || g->op.at[n] == EF_TILE_MATMUL) {
-            family_of_node(p, n, &f);
+            family_of_node(p, n, f);
             computed = true;
         }
     if (!computed)
-        family_add(&f, &(set){{0}});
-    f.state = 2;
-    p->families.at[class] = f;
-    return &p->families.at[class];
+        family_add(f, &(set){{0}});
+}
+
+static const family *family_of(pairing *p, ef_id class)
+{
+    static const family unrelated = {.state = 2, .count = 1}; /* one way, without a reduction */
+    class = ef_find(p->g, class);
+    if (class >= p->below.count || set_empty(&p->below.at[class]))
+        return &unrelated;
+    uint32_t at = p->family_at.at[class];
+    if (at)
+        return &p->families.at[at - 1];              /* in progress: empty, so that cycles add nothing */
+    ef_vec_push(&p->families, (family){.state = 1}); /* there is room for all: none moves */
+    at = p->family_at.at[class] = p->families.count;
+    family f = {.state = 2};
+    find_family(p, class, &f);
+    p->families.at[at - 1] = f;
+    return &p->families.at[at - 1];
 }
 
 /* The reduction over `axis` whose components are exactly `s`; NULL when there is none yet. */
@@ -569,12 +654,15 @@ static void update_pairs(const ef_scope *scope)
     pairing *p = s->pairing ? s->pairing : (s->pairing = ef_xcalloc(1, sizeof *p));
     pairing_free(p);
     pairing_start(p, scope);
+    if (p->singles == 0)
+        return;
     for (uint32_t i = 0; i < p->list.count; i++)
         pair_dependent(p, &p->list.at[i]);
     uint32_t count = p->below.count;
+    ef_vec_reserve(&p->family_at, count + 1);
+    memset(p->family_at.at, 0, count * sizeof *p->family_at.at);
+    p->family_at.count = count;
     ef_vec_reserve(&p->families, count + 1);
-    memset(p->families.at, 0, count * sizeof *p->families.at);
-    p->families.count = count;
     for (ef_id class = 0; class < count; class++)
         if (ef_find(g, class) == class && policy_storable(scope, class))
             pair_root(p, class);
@@ -598,6 +686,7 @@ ef_policy_state *ef_policy_new(uint64_t split_min, uint64_t whole_max)
     s->policy.reduces = policy_reduces;
     s->policy.depends = policy_depends;
     s->paired = ef_intern_new();
+    s->walk = ef_xcalloc(1, sizeof *s->walk);
     return s;
 }
 
@@ -608,6 +697,12 @@ void ef_policy_free(ef_policy_state *s)
     ef_vec_free(&s->storable);
     ef_vec_free(&s->outputs);
     ef_intern_free(s->paired);
+    for (uint32_t i = 0; i < s->cones.count; i++)
+        ef_vec_free(&s->cones.at[i].has);
+    ef_vec_free(&s->cones);
+    ef_vec_free(&s->walk->list);
+    ef_vec_free(&s->walk->mark);
+    free(s->walk);
     if (s->pairing)
         pairing_free(s->pairing);
     free(s->pairing);
@@ -616,6 +711,7 @@ void ef_policy_free(ef_policy_state *s)
 
 void ef_policy_update(const ef_scope *scope)
 {
+    update_cones(scope);
     update_storable(scope);
     update_pairs(scope);
 }

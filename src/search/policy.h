@@ -6,12 +6,19 @@
 #include "rules/policy.h"
 #include "support/hash.h"
 
+struct cone;
+
 typedef struct ef_policy_state {
     ef_policy policy;         /* first: rule conditions see this */
     EF_VEC(uint8_t) storable; /* by class root, as of the last update */
     EF_VEC(ef_id) outputs;
     ef_intern *paired;       /* pairs that have their tuple */
     struct pairing *pairing; /* what the last update saw of reductions */
+    struct walk *walk;       /* marks that walks over classes share */
+    struct {
+        struct cone *at;
+        uint32_t count, capacity;
+    } cones; /* what the last update saw of who reduces what */
 } ef_policy_state;
 
 ef_policy_state *ef_policy_new(uint64_t split_min, uint64_t whole_max);

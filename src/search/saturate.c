@@ -15,6 +15,7 @@ ef_search *ef_search_new(const ef_program *program, const ef_search_options *opt
 {
     ef_search *s = ef_xcalloc(1, sizeof *s);
     s->ctx = ef_dag_ctx(program->dag);
+    s->program = program;
     s->graph = ef_egraph_new(s->ctx);
     s->rules = ef_rules_builtin();
     s->graph->rule_name = rule_name;

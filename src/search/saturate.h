@@ -15,7 +15,8 @@ typedef struct {
 } ef_search_options;
 
 typedef struct ef_search {
-    ef_ctx *ctx; /* not owned */
+    ef_ctx *ctx;               /* not owned */
+    const ef_program *program; /* not owned */
     ef_egraph *graph;
     ef_ruleset *rules;
     ef_runner *runner;

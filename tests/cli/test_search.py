@@ -82,3 +82,15 @@ def test_shown_candidates_are_programs(equiforge, tmp_path):
         path.write_text(program["text"])
         inspection = equiforge.json("inspect", str(path))
         assert inspection["operators"]["combination"] >= 1
+
+
+def test_long_chains_end(equiforge, tmp_path):
+    """Recursive walks go as deep as the program is long."""
+    lines = ["program chain", "dim m = 64", "input x: f32[m]", "a0 = neg(x)"]
+    lines += [f"a{i} = {('exp', 'neg', 'tanh')[i % 3]}(a{i - 1})" for i in range(1, 5000)]
+    path = tmp_path / "chain.ef"
+    path.write_text("\n".join([*lines, "output y = a4999", ""]))
+    search = equiforge("search", path, "--extract-limit", 1, timeout=60)
+    assert search.returncode == 0, search.stderr
+    explain = equiforge("explain", "--from", path, "--to", path, timeout=60)
+    assert explain.returncode == 0, explain.stderr

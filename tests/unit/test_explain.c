@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "search/check.h"
+#include "search/policy.h"
 #include "search/saturate.h"
 #include "support/rng.h"
 
@@ -120,6 +121,74 @@ static void test_literals(void **state)
     prove("rule scale\n reduce[max, ?i](mul(?x, ?c)) => mul(reduce[max, ?i](?x), ?c)\n where positive(?c), same_type\n"
           "rule get\n get[0](tuple(?x, ?y)) => ?x\n",
           HEAD "output a = reduce[max, -1](mul(x, get[0](tuple(2, 3))))\noutput b = mul(2, reduce[max, -1](x))\n", 2);
+}
+
+/* A comparison of literals is a truth value, which no literal stands for: it is not folded. */
+static void test_comparison_of_literals(void **state)
+{
+    (void)state;
+    prove(NEG, HEAD "output a = select(lt(1, 2), neg(neg(x)), y)\noutput b = select(lt(1, 2), x, y)\n", 1);
+}
+
+#define TWO "get[0](tuple(2, 3))"
+#define GET "rule get\n get[0](tuple(?x, ?y)) => ?x\n"
+
+/* A class with more parents than the literal that it becomes: its parents are folded, and conditions asked again. */
+static void test_late_constants(void **state)
+{
+    (void)state;
+    prove(GET, HEAD "output a = add(x, add(mul(" TWO ", 4), neg(" TWO ")))\noutput b = add(x, 6)\n", 8);
+    prove("rule scale\n reduce[max, ?i](mul(?x, ?c)) => mul(reduce[max, ?i](?x), ?c)\n"
+          " where positive(?c), same_type\n" GET,
+          HEAD "output a = mul(reduce[max, -1](mul(x, " TWO ")), add(s, " TWO "))\n"
+               "output b = mul(mul(" TWO ", reduce[max, -1](x)), add(s, " TWO "))\n",
+          4);
+}
+
+static void contradict(const char *rules, const char *program, const char *part)
+{
+    engine e = engine_new(rules, program);
+    ef_scope scope = {.ctx = e.ctx, .graph = e.graph};
+    engine_add(&e, 0);
+    ef_runner *runner = ef_runner_new(&scope, e.rules.rules.at, e.rules.rules.count, NULL);
+    assert_int_equal(ef_runner_run(runner, &(ef_limits){.iteration_limit = 8})->stop, EF_STOP_ERROR);
+    if (!strstr(e.graph->error.text, part))
+        fail_msg("\"%s\" lacks \"%s\"", e.graph->error.text, part);
+    ef_runner_free(runner);
+    engine_free(&e);
+}
+
+static void test_two_constants(void **state)
+{
+    (void)state;
+    contradict("rule wrong\n add(?x, 1) => ?x\n", HEAD "output a = mul(x, add(2, 1))\n", "values differ: ");
+    contradict("rule wrong\n neg(?x) => 5\n" GET, HEAD "output a = mul(mul(x, " TWO "), mul(" TWO ", neg(" TWO ")))\n",
+               "rule constant-fold makes neg and neg one, but their values differ: 5 and -2");
+    prove("rule associate\n mul(mul(?x, ?y), ?z) => mul(?x, mul(?y, ?z))\n",
+          HEAD "output a = mul(x, mul(mul(0.1, 0.2), 0.3))\noutput b = mul(mul(mul(x, 0.1), 0.2), 0.3)\n", 12);
+}
+
+/* Two matches of one batch: after the first, the tuple is fused, and the second is not wanted any more. */
+static void test_policy_of_a_batch(void **state)
+{
+    (void)state;
+    engine e = engine_new("rule fuse\n tuple(reduce_p[?r, ?p](?x), reduce_p[?s, ?p](?y)) => "
+                          "reduce_p[product(?r, ?s), ?p](tuple(?x, ?y))\n where same_type\n policy unfused(root, ?p)\n",
+                          HEAD "xs = reduce[sum, -1](view[k.1](x))\n"
+                               "output a = get[0](tuple(reduce[sum, k.1](xs), reduce[sum, k.1](neg(xs))))\n"
+                               "output b = reduce[sum, k.1](reduce[sum, -1](view[k.1](y)))\n");
+    ef_id tuple = ef_node_origins(e.graph, engine_add(&e, 0))[0];
+    assert_true(ef_egraph_union(e.graph, ef_node_origins(e.graph, tuple)[0], engine_add(&e, 1), EF_NONE));
+    ef_egraph_rebuild(e.graph);
+    ef_policy_state *policy = ef_policy_new(256, 256);
+    ef_scope scope = {.ctx = e.ctx, .graph = e.graph, .policy = policy};
+    ef_runner *runner = ef_runner_new(&scope, e.rules.rules.at, e.rules.rules.count, NULL);
+    const ef_run_stats *stats = ef_runner_run(runner, &(ef_limits){.iteration_limit = 8});
+    assert_int_equal(stats->rule[0].matches, 2);
+    assert_int_equal(stats->rule[0].merges, 1);
+    ef_runner_free(runner);
+    ef_policy_free(policy);
+    engine_free(&e);
 }
 
 /* A view of a value that a loop does not change is two nodes; a view of a literal, or by no axis, is none. */
@@ -526,12 +595,30 @@ static void test_corrupted_repair(void **state)
     session_free(&s);
 }
 
+/* A repair by the ratio of the producer's results, where the consumer's values have nothing to do with the producer's:
+ * a tile whose producer is zero drops the consumer's contributions. Only inputs with whole zero tiles show that. */
+static void test_dropped_contributions(void **state)
+{
+    (void)state;
+    const char *rule = "rule repair\n tuple(reduce_p[?r, ?p](?g), reduce_p[?s, ?p](?y)) => native repair\n";
+#define TILES HEAD "xt = view[k.1](x)\nyt = view[k.1](y)\ng = reduce[sum, -1](xt)\nall = reduce[sum, k.1](g)\n"
+    judge(rule,
+          TILES "output a = tuple(all, reduce[sum, k.1](reduce[sum, -1](mul(yt, view[k.1](all)))))\n"
+                "own = reduce[sum, -1](mul(yt, g))\n"
+                "output b = reduce[repaired(sum, sum, mul(c, div(t, s))), k.1](tuple(g, own))\n",
+          "different numbers");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_proofs),
         cmocka_unit_test(test_commutative_pairings),
         cmocka_unit_test(test_literals),
+        cmocka_unit_test(test_comparison_of_literals),
+        cmocka_unit_test(test_late_constants),
+        cmocka_unit_test(test_two_constants),
+        cmocka_unit_test(test_policy_of_a_batch),
         cmocka_unit_test(test_views),
         cmocka_unit_test(test_refusals_of_explain),
         cmocka_unit_test(test_corrupted_steps),
@@ -543,6 +630,7 @@ int main(void)
         cmocka_unit_test(test_deviation),
         cmocka_unit_test(test_rotary),
         cmocka_unit_test(test_corrupted_repair),
+        cmocka_unit_test(test_dropped_contributions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

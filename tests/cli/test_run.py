@@ -1,0 +1,59 @@
+"""`run` compiles a program for this processor, runs it, and compares it with the evaluator."""
+
+import pytest
+
+ATTENTION = "tests/derivations/mha_decode_b1_rolling.ef"
+SMALL = ("--dims", "h=3,s=33,d=5,e=7")
+
+
+def test_a_tiled_program_runs_and_agrees_with_the_evaluator(equiforge):
+    value = equiforge.json("run", ATTENTION, "--check", "--repeat", "3", *SMALL)
+    assert value["us"] > 0
+    assert 0 <= value["rel_l2"] < 1e-2
+    assert value["kernels"] == 1
+
+
+def test_a_plain_program_has_a_kernel_an_operator(equiforge):
+    value = equiforge.json("run", "tests/programs/mha_decode_b1.ef", "--check", "--repeat", "1", *SMALL)
+    assert value["kernels"] == 8
+    assert value["rel_l2"] < 1e-2
+
+
+@pytest.mark.parametrize("tiles", ["s.1=1", "s.1=8,e.0=2,h.0=2", "s.1=1000"])
+def test_tiles_change_nothing_but_the_time(equiforge, tiles):
+    assert equiforge.json("run", ATTENTION, "--check", "--repeat", "1", *SMALL, "--tile", tiles)["rel_l2"] < 1e-2
+
+
+def test_the_code_is_shown(equiforge):
+    result = equiforge("run", ATTENTION, "--repeat", "1", "--emit", *SMALL)
+    assert result.returncode == 0
+    assert "#pragma omp parallel for" in result.stdout
+    assert "Program mha_decode_b1_rolling" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--dims", "nothing=4"), "nothing"),
+        (("--dims", "s"), "NAME=N"),
+        (("--dims", "s=0"), "s=0"),
+        (("--dims", "s=1"), "at least 2"),
+        (("--dims", "s=9999999999999999999"), "s=9"),
+        (("--tile", "s=4"), "NAME.0"),
+        (("--tile", "d.0=4"), "d.0"),
+        (("--tile", "s.1=x"), "s.1=x"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_exit_2(equiforge, arguments, word):
+    result = equiforge("run", ATTENTION, *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert word in result.stderr
+
+
+def test_what_is_too_large_to_check_says_so(equiforge):
+    result = equiforge("run", "tests/programs/mha_prefill_b1.ef", "--check", "--dims", "h=4", "--repeat", "1")
+    assert result.returncode == 1
+    assert "--dims" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
