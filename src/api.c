@@ -506,7 +506,8 @@ static bool explain(ef_search *search, const equiforge_program *from, const equi
                     equiforge_explanation *e, ef_diag *diag)
 {
     ef_id *found = ef_arena_alloc(arena, to->ir->outputs * sizeof *found);
-    if (!ef_search_saturate(search, diag))
+    /* Programs that are one as they stand need no search. */
+    if (!outputs_meet(search, to->ir, found) && !ef_search_saturate(search, diag))
         return false;
     e->contained = e->equal = outputs_meet(search, to->ir, found);
     if (!e->contained) {
@@ -514,8 +515,9 @@ static bool explain(ef_search *search, const equiforge_program *from, const equi
             return false;
         e->equal = outputs_meet(search, to->ir, found);
     }
-    e->stop = ef_stop_names[search->stats->stop];
-    e->saturated = search->stats->stop == EF_STOP_SATURATED;
+    ef_stop stop = search->stats ? search->stats->stop : EF_STOP_SATURATED;
+    e->stop = ef_stop_names[stop];
+    e->saturated = stop == EF_STOP_SATURATED;
     return e->equal ? prove(search, from->ir, to->ir, arena, e, diag) : not_equal(from, to, e, diag);
 }
 

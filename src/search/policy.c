@@ -228,6 +228,8 @@ static bool worth_storing(const ef_scope *scope, ef_id class)
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
         if (g->op.at[n] == EF_MATMUL || g->op.at[n] == EF_REDUCE || g->op.at[n] == EF_COLLECT)
             return true;
+    if (has_parent(g, class, EF_SLICE) || has_parent(g, class, EF_CONCAT))
+        return true; /* tiles of parts are read from what was stored: views do not move through a cut part */
     return has_parent(g, class, EF_MATMUL) && in_cone(scope, class, EF_NONE);
 }
 
