@@ -33,42 +33,60 @@ static void print_text(const equiforge_explanation *e)
            yes(e->checked));
 }
 
-static int explain(equiforge_session *session, equiforge_program *from, equiforge_program *to,
+/* What the session says of two programs that were not found equal, but by their files where the names are the same. */
+static void print_reason(FILE *out, const equiforge_session *session, const equiforge_explanation *e,
+                         const char *const *file, bool same_name)
+{
+    if (e->equal || !same_name)
+        fprintf(out, "%s\n", equiforge_message(session));
+    else if (e->saturated)
+        fprintf(out, "%s and %s are not equal under the rules: the search was complete\n", file[0], file[1]);
+    else
+        fprintf(out, "%s and %s were not found equal: the search stopped at its %s\n", file[0], file[1], e->stop);
+}
+
+static int explain(equiforge_session *session, equiforge_program *const *program, const char *const *file,
                    const equiforge_limits *limits, bool json)
 {
+    equiforge_inspection left, right;
+    equiforge_inspect(program[0], &left);
+    equiforge_inspect(program[1], &right);
     equiforge_explanation explanation;
-    equiforge_status status = equiforge_explain(from, to, limits, &explanation);
+    equiforge_status status = equiforge_explain(program[0], program[1], limits, &explanation);
     if (status == EQUIFORGE_BAD_INPUT || !explanation.stop)
         return cli_report(session, status);
     if (!json)
         print_text(&explanation);
     else if (!print_json(&explanation))
         return EQUIFORGE_FAILED;
-    return status == EQUIFORGE_OK ? EQUIFORGE_OK : cli_report(session, status);
+    if (status != EQUIFORGE_OK) /* it belongs to the verdict, but not into JSON */
+        print_reason(json ? stderr : stdout, session, &explanation, file, strcmp(left.name, right.name) == 0);
+    return status;
 }
 
 int cli_explain(int argc, char **argv)
 {
-    const char *from_file = NULL, *to_file = NULL;
+    const char *file[2] = {NULL, NULL}; /* from, to */
     bool json = false;
     equiforge_limits limits = {0};
     const cli_option options[] = {{"--json", CLI_FLAG, &json},
-                                  {"--from", CLI_TEXT, &from_file},
-                                  {"--to", CLI_TEXT, &to_file},
+                                  {"--from", CLI_TEXT, &file[0]},
+                                  {"--to", CLI_TEXT, &file[1]},
                                   {"--time-limit", CLI_SECONDS, &limits.time_limit},
                                   {"--node-limit", CLI_COUNT, &limits.node_limit}};
     if (!cli_arguments(argc, argv, options, 5, NULL))
         return EQUIFORGE_BAD_INPUT;
-    if (!from_file || !to_file)
-        return cli_fail("explain: %s FILE is missing; see equiforge explain --help", from_file ? "--to" : "--from");
+    if (!file[0] || !file[1])
+        return cli_fail("explain: %s FILE is missing; see equiforge explain --help", file[0] ? "--to" : "--from");
     equiforge_session *session = equiforge_session_new();
-    equiforge_program *from = NULL, *to = NULL;
-    equiforge_status status = equiforge_open(session, from_file, &from);
+    equiforge_program *program[2] = {NULL, NULL};
+    equiforge_status status = equiforge_open(session, file[0], &program[0]);
     if (status == EQUIFORGE_OK)
-        status = equiforge_open(session, to_file, &to);
-    int exit_status = status == EQUIFORGE_OK ? explain(session, from, to, &limits, json) : cli_report(session, status);
-    equiforge_close(to);
-    equiforge_close(from);
+        status = equiforge_open(session, file[1], &program[1]);
+    int exit_status =
+        status == EQUIFORGE_OK ? explain(session, program, file, &limits, json) : cli_report(session, status);
+    equiforge_close(program[1]);
+    equiforge_close(program[0]);
     equiforge_session_free(session);
     return exit_status;
 }

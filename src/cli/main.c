@@ -7,27 +7,59 @@
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *usage;
+    const char *usage;   /* how it is called, and what it does */
+    const char *options; /* for its own help */
 } verbs[] = {
     {"inspect", cli_inspect,
      "inspect FILE [--json]\n"
-     "  Inputs, outputs and operators of a program.\n"},
+     "  Inputs, outputs and operators of a program.\n",
+     "  --json             one JSON object\n"},
     {"rules", cli_rules,
      "rules [--check [--instances N] [--seed S]] [--json]\n"
-     "  Lists the rules. --check tests each on N random instances against a float64 evaluator.\n"},
+     "  Lists the rules. --check tests each on random instances against a float64 evaluator.\n",
+     "  --check            test the rules instead\n"
+     "  --instances N      with --check: instances of each rule (200)\n"
+     "  --seed S           with --check: of the random instances (1)\n"
+     "  --json             one JSON object\n"},
     {"search", cli_search,
      "search FILE [--target T] [--compaction none|after|early] [--time-limit S] [--node-limit N]\n"
      "                [--extract-limit S] [--show N] [--stats] [--json]\n"
-     "  Saturates the e-graph of a program and reports its size. --stats adds what each rule did.\n"},
+     "  Saturates the e-graph of a program, extracts candidates, and reports on both.\n",
+     "  --time-limit S     seconds of saturation (600)\n"
+     "  --node-limit N     e-nodes (1000000)\n"
+     "  --extract-limit S  seconds of extraction (4)\n"
+     "  --show N           prints the N most promising candidates (0)\n"
+     "  --compaction MODE  early: equivalent partial programs are pruned; after: equivalent complete programs are\n"
+     "                     grouped; none: every program counts (early)\n"
+     "  --target T         auto, cpu, a100, h100, h200, b200 or rtx5090 (auto); it changes nothing yet\n"
+     "  --stats            what each rule did\n"
+     "  --json             one JSON object\n"
+     "Meeting a limit is no failure: what was found so far counts.\n"},
     {"explain", cli_explain,
      "explain --from A --to B [--time-limit S] [--node-limit N] [--json]\n"
-     "  Why program A equals program B: equations, each by one rule, from which it follows; checked.\n"},
+     "  Why program A equals program B: equations, each by one rule, from which it follows; checked.\n",
+     "  --from A, --to B   the two programs, with the same types of outputs\n"
+     "  --time-limit S     seconds of saturation (600)\n"
+     "  --node-limit N     e-nodes (1000000)\n"
+     "  --json             one JSON object\n"
+     "The last lines are the verdict:\n"
+     "  equal              every output of B equals its counterpart in A under the rules\n"
+     "  contained          the search from A alone arrived at B; when not, B was added and the search went on\n"
+     "  checked            a separate checker, which trusts neither search nor proof, accepted every step\n"
+     "Exit status 1 when they were not found equal or the checker rejects the proof.\n"},
     {"run", cli_run,
      "run FILE [--check] [--repeat N] [--dims NAME=N,...] [--tile AXIS=N,...] [--threads N] [--seed S] [--emit] "
      "[--json]\n"
-     "  Compiles a program to C, runs and times it on this processor. --check compares it with a float64 evaluator,\n"
-     "  --dims gives dimensions other sizes, --tile sets the tiles along axes (s.0: blocks of s, s.1: the loop "
-     "inside).\n"},
+     "  Compiles a program to C with the system's compiler, runs and times it on this processor.\n",
+     "  --check            compare with a float64 evaluator, on several distributions of inputs; exit status 1 when\n"
+     "                     the error is too large for the outputs' types\n"
+     "  --repeat N         timed calls, of which the median counts (10)\n"
+     "  --dims NAME=N,...  other sizes of dimensions (the program's)\n"
+     "  --tile AXIS=N,...  tile sizes along axes: s.0 is the blocks of s, s.1 the loop inside (chosen by size)\n"
+     "  --threads N        at most 1024 (one a processor)\n"
+     "  --seed S           of the random inputs (1)\n"
+     "  --emit             print the C code\n"
+     "  --json             one JSON object\n"},
 };
 
 #define VERBS (sizeof verbs / sizeof *verbs)
@@ -37,16 +69,22 @@ static void print_usage(FILE *out)
     fputs("usage: equiforge VERB [ARGUMENTS]\n\n", out);
     for (size_t i = 0; i < VERBS; i++)
         fprintf(out, "%s", verbs[i].usage);
-    fputs("\nPrograms are files in text form (.ef). --json prints one JSON object. Exit status: 0 done, 1 the work\n"
-          "failed, 2 bad usage or bad input. equiforge --version prints the version.\n",
+    fputs("\nequiforge VERB --help explains the options and their defaults. Programs are files in text form (.ef), as\n"
+          "in docs/language.md. --json prints one JSON object. Exit status: 0 done, 1 the work failed, 2 bad usage or\n"
+          "bad input. equiforge --version prints the version.\n",
           out);
+}
+
+static bool is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
 static int run_verb(size_t verb, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0) {
-            printf("usage: equiforge %s", verbs[verb].usage);
+        if (is_help(argv[i])) {
+            printf("usage: equiforge %s\n%s", verbs[verb].usage, verbs[verb].options);
             return 0;
         }
     return verbs[verb].run(argc, argv);
@@ -58,7 +96,7 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return EQUIFORGE_BAD_INPUT;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
         return cli_finish(0);
     }

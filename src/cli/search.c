@@ -60,8 +60,7 @@ static bool print_json(const equiforge_search_result *r, bool stats)
         (json_int_t)r->eclasses, "iterations", (json_int_t)r->iterations, "saturated", r->saturated, "stop", r->stop,
         "saturation_s", r->saturation_s, "peak_mb", r->peak_mb, "extraction_s", r->extraction_s, "expanded",
         (json_int_t)r->expanded, "candidates", (json_int_t)r->candidates, "complete", r->complete);
-    if (r->kept)
-        json_object_set_new(object, "programs", candidates_json(r));
+    json_object_set_new(object, "programs", candidates_json(r));
     if (stats)
         json_object_set_new(object, "statistics", stats_json(r));
     return cli_json(object);

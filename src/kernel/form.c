@@ -365,6 +365,9 @@ static bool add_output(ef_former *f, const ef_named *output)
 {
     ef_kgraph *g = f->graph;
     ef_type leaves[EF_LEAVES];
+    if (ef_type_axes(f->ctx, ef_dag_type(f->dag, output->expr)) != 0)
+        return ef_fail(f->diag, "cannot make kernels: output %s is in a parallel scope; combine or reduce it",
+                       output->name);
     for (unsigned i = 0, n = ef_type_leaves(f->ctx, ef_dag_type(f->dag, output->expr), leaves); i < n; i++) {
         const ef_type_info *info = ef_type_at(f->ctx, leaves[i]);
         unsigned leaf = i;

@@ -75,6 +75,19 @@ def test_different_programs_are_not_equal(equiforge, program):
     assert "complete" in result.stderr
 
 
+def test_text_says_why_they_are_not_equal_by_file_where_names_are_one(equiforge, program):
+    left = program("left", "output o = matmul(a, b)")
+    right = program("right", "output o = matmul(a, c)")
+    result = equiforge("explain", "--from", left, "--to", right)
+    assert (result.returncode, result.stderr) == (1, "")
+    verdict, reason = result.stdout.splitlines()[-2:]
+    assert verdict.startswith("equal: no")
+    assert reason.startswith("left and right are not equal")
+    right.write_text(right.read_text().replace("program right", "program left"))
+    result = equiforge("explain", "--from", left, "--to", right)
+    assert result.stdout.splitlines()[-1].startswith(f"{left} and {right} are not equal")
+
+
 def test_a_limit_is_named_when_it_ended_the_search(equiforge, program):
     left = program("left", "output o = add(matmul(a, b), matmul(a, c))")
     right = program("right", "output o = matmul(a, sub(b, c))")

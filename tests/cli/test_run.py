@@ -57,3 +57,12 @@ def test_what_is_too_large_to_check_says_so(equiforge):
     assert result.returncode == 1
     assert "--dims" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_tile_is_no_result(equiforge, tmp_path):
+    path = tmp_path / "tile.ef"
+    path.write_text("program p\ndim m = 4\ninput x: f32[m]\noutput y = exp(view[m.0](x))\n")
+    result = equiforge("run", path)
+    assert result.returncode == 1
+    assert "output y" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

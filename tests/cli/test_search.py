@@ -28,6 +28,7 @@ def test_node_limit_ends_cleanly(equiforge):
     value = equiforge.json("search", PROGRAM, "--node-limit", 50)
     assert value["saturated"] is False
     assert value["stop"] == "node limit"
+    assert value["programs"] == []
     assert value["enodes"] > 0
 
 
