@@ -1273,7 +1273,8 @@ static void dive(extractor *x, partial first)
         partial p = stack.at[--stack.count];
         if (p.holes) {
             children_of(x, &p, &x->children);
-            qsort(x->children.at, x->children.count, sizeof(partial), cheapest_last);
+            if (x->children.count > 1)
+                qsort(x->children.at, x->children.count, sizeof(partial), cheapest_last);
             for (uint32_t i = 0; i < x->children.count; i++)
                 ef_vec_push(&stack, x->children.at[i]);
         } else {
