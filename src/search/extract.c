@@ -252,7 +252,7 @@ static void add_options(extractor *x, slot_id id)
     for (ef_id n = ef_class_first(g, s.class); n != EF_NONE; n = ef_class_next(g, n)) {
         if (!fills(x, s.class, s.root, no_grid, n))
             continue;
-        slot_id children[MAX_CHILD_SLOTS];
+        slot_id children[MAX_CHILD_SLOTS] = {0};
         bool own = false;
         for (unsigned i = 0; i < g->arity.at[n]; i++) {
             children[i] = slot_of(x, ef_node_children(g, n)[i], g->op.at[n] == EF_COMBINE);
@@ -1309,6 +1309,9 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
     double start = ef_seconds();
     extractor x = {.search = search, .g = search->graph, .ctx = search->ctx, .options = options};
     x.scope = (ef_scope){x.ctx, x.g, search->policy};
+    ef_vec_reserve(&x.slots, 1); /* arrays that are never null, however few programs there are */
+    ef_vec_reserve(&x.option_list, 1);
+    ef_vec_reserve(&x.child, 1);
     x.slot_ids = ef_intern_new();
     x.seen = ef_intern_new();
     x.result = ef_xcalloc(1, sizeof *x.result);
