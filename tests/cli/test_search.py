@@ -95,3 +95,33 @@ def test_long_chains_end(equiforge, tmp_path):
     assert search.returncode == 0, search.stderr
     explain = equiforge("explain", "--from", path, "--to", path, timeout=60)
     assert explain.returncode == 0, explain.stderr
+
+
+def write_program(tmp_path, lines):
+    path = tmp_path / "program.ef"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_wide_sum_is_not_regrouped_in_all_ways(equiforge, tmp_path):
+    """All groupings of 20 operands are a million classes."""
+    lines = ["program wide", "dim m = 8", "dim n = 64"]
+    lines += [f"input x{i}: f32[m, n]" for i in range(20)]
+    lines += ["t1 = add(x0, x1)"] + [f"t{i} = add(t{i - 1}, x{i})" for i in range(2, 19)]
+    lines += ["output y = add(t18, x19)"]
+    value = equiforge.json("search", write_program(tmp_path, lines))
+    assert value["saturated"] is True
+    assert value["enodes"] < 5000
+    assert value["candidates"] >= 1
+
+
+def test_the_program_itself_stands_where_nothing_can_be_extracted(equiforge, tmp_path):
+    lines = ["program gram", "dim m = 4", "dim n = 8", "input x: f32[m, n]"]
+    lines += ["output y = exp(matmul(x, transpose[1, 0](x)))"]
+    program = write_program(tmp_path, lines)
+    value = equiforge.json("search", program, "--show", "1")
+    assert value["candidates"] == 1
+    candidate = tmp_path / "candidate.ef"
+    candidate.write_text(value["programs"][0]["text"])
+    explanation = equiforge.json("explain", "--from", program, "--to", str(candidate))
+    assert explanation["equal"] and explanation["checked"]

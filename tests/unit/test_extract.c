@@ -15,7 +15,7 @@
 #include "search/extract.h"
 #include "support/rng.h"
 
-#define RANDOM_PROGRAMS 40
+#define RANDOM_PROGRAMS 60
 #ifndef FIRST_SEED
 #define FIRST_SEED 1000
 #endif
@@ -188,7 +188,7 @@ static void test_candidates_compute_the_program(void **state)
     for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
         saturated s = saturate(paths[p]);
         ef_extract_options options = {
-            .compaction = EF_COMPACT_EARLY, .state_limit = 20000, .time_limit = 60, .keep = 24};
+            .compaction = EF_COMPACT_EARLY, .state_limit = 60000, .time_limit = 60, .keep = 60};
         ef_extraction *e = ef_extract(s.search, &options);
         assert_true(e->candidate.count > 0);
         bool kept[MAX_VARS] = {false};
