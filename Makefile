@@ -9,11 +9,17 @@ SETUP_STAMP := .venv/.setup-stamp
 PROGRAM := tests/programs/mha_decode_b1.ef
 DERIVED := tests/derivations/mha_decode_b1_rolling.ef
 
-.PHONY: build debug sanitize setup test demo lint format fuzz clean help
+.PHONY: build native wheel debug sanitize setup test demo lint format fuzz clean help
 
-## build: the release build, build/equiforge and build/libequiforge.so (the default)
-build: build/build.ninja
+## build: build/equiforge, build/libequiforge.so and the wheel in dist (the default)
+build: native wheel
+
+## native: only build/equiforge and build/libequiforge.so, the release build
+native: build/build.ninja
 	@ninja -C build
+
+## wheel: only the wheel, when something that goes into it has changed
+wheel: build/wheel/stamp
 
 ## debug: an unoptimised build with assertions, in build-debug
 debug: build-debug/build.ninja
@@ -52,11 +58,17 @@ fuzz: setup
 
 ## clean: removes the build folders; set-up stays
 clean:
-	rm -rf build build-debug build-sanitize build-fuzz
+	rm -rf build build-debug build-sanitize build-fuzz dist
 
 ## help: this list
 help:
 	@sed -n 's/^## /  make /p' Makefile
+
+WHEEL_SOURCES := meson.build meson_options.txt pyproject.toml README.md tools/wheel.sh tools/embed.py \
+    $(shell find include src python -type f -not -name '*.pyc')
+build/wheel/stamp: $(WHEEL_SOURCES)
+	@tools/wheel.sh
+	@touch $@
 
 $(SETUP_STAMP): tools/setup.sh tools/requirements-dev.txt
 	@tools/setup.sh

@@ -8,7 +8,8 @@ release_log=build/meson-logs/testlog.json
 sanitize_log=build-sanitize/meson-logs/testlog.json
 cli_log=build/meson-logs/pytest.xml
 cli_sanitize_log=build-sanitize/meson-logs/pytest.xml
-rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" # a stage that dies must not leave old results
+python_log=build/meson-logs/python.xml
+rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" "$python_log" # a stage that dies must not leave old results
 
 results=() # STAGE:EXIT STATUS[:FILE OF RESULTS], for summary.py
 
@@ -27,6 +28,8 @@ if stage "release build" "" make --no-print-directory build; then
     stage "release tests" "$release_log" meson test -C build --no-rebuild --print-errorlogs || true
     stage "command line" "$cli_log" \
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli --junit-xml="$cli_log" || true
+    stage "python" "$python_log" \
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/python --junit-xml="$python_log" || true
     stage "lint" "" tools/lint.sh || true
 fi
 if stage "sanitizer build" "" make --no-print-directory sanitize; then
