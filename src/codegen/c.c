@@ -449,9 +449,11 @@ static void print_header(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *ou
     print_buffer_list(g, EF_BUFFER_INPUT, "in", out);
     print_buffer_list(g, EF_BUFFER_OUTPUT, "out", out);
     for (uint32_t i = 0; i < s->count; i++) {
+        if (g->params.at[i].kind != EF_PARAM_TILE)
+            continue;
         ef_strbuf_puts(out, " * tile ");
         ef_axis_print(g->ctx, g->params.at[i].axis, out);
-        ef_strbuf_printf(out, " = %" PRIu64, s->tile[i]);
+        ef_strbuf_printf(out, " = %" PRIu64, s->value[i]);
         if (g->params.at[i].kernel != EF_NONE)
             ef_strbuf_printf(out, " in kernel %s", g->kernels.at[g->params.at[i].kernel]->name);
         ef_strbuf_puts(out, "\n");

@@ -30,8 +30,8 @@ static bool next_setting(const char **text, const char *what, setting *s, ef_dia
     if (!equals || equals > end || equals == start)
         return ef_fail(diag, "'%.60s' is no %s: write NAME=N,NAME=N", start, what);
     *s = (setting){start, (unsigned)(equals - start), strtoull(equals + 1, &stop, 10)};
-    if (equals[1] < '0' || equals[1] > '9' || stop != end || s->value == 0 || s->value > EF_MAX_EXTENT)
-        return ef_fail(diag, "'%.*s' needs a whole number above 0", (int)(end - start < 60 ? end - start : 60), start);
+    if (equals[1] < '0' || equals[1] > '9' || stop != end || s->value > EF_MAX_EXTENT)
+        return ef_fail(diag, "'%.*s' needs a whole number", (int)(end - start < 60 ? end - start : 60), start);
     *text = *end ? end + 1 : end;
     return true;
 }
@@ -62,7 +62,8 @@ static bool resize(ef_ctx *ctx, const char *dims, ef_diag *diag)
         if (var == EF_NONE)
             return ef_fail(diag, "the program has no dimension %.*s", (int)s.length, s.name);
         if (s.value < 2)
-            return ef_fail(diag, "dimension %.*s needs an extent of at least 2", (int)s.length, s.name);
+            return ef_fail(diag, "dimension %.*s=%" PRIu64 " is too small: it needs an extent of at least 2",
+                           (int)s.length, s.name, s.value);
         if (in_derived(ctx, var))
             return ef_fail(diag, "dimension %.*s is sliced or concatenated: its extent is fixed", (int)s.length,
                            s.name);
@@ -71,20 +72,14 @@ static bool resize(ef_ctx *ctx, const char *dims, ef_diag *diag)
     return !diag->failed;
 }
 
-static bool set_tiles(const ef_kgraph *g, ef_schedule *schedule, const char *tiles, ef_diag *diag)
+static bool set_schedule(const ef_kgraph *g, ef_schedule *schedule, const char *text, ef_diag *diag)
 {
     setting s = {0};
-    while (next_setting(&tiles, "list of tiles", &s, diag)) {
-        bool leveled =
-            s.length > 2 && s.name[s.length - 2] == '.' && (s.name[s.length - 1] == '0' || s.name[s.length - 1] == '1');
-        ef_var var = leveled ? ef_var_find(g->ctx, s.name, s.length - 2) : EF_NONE;
-        ef_axis axis = var == EF_NONE ? 0 : ef_axis_of(var, s.name[s.length - 1] - '0');
-        if (!leveled)
-            return ef_fail(diag, "'%.*s' is no axis: write NAME.0 for blocks or NAME.1 for the loop inside",
+    while (next_setting(&text, "list of tiles", &s, diag))
+        if (!ef_schedule_set(g, schedule, s.name, s.length, s.value))
+            return ef_fail(diag,
+                           "no kernel has a parameter '%.*s': write NAME.0 for blocks or NAME.1 for the loop inside",
                            (int)s.length, s.name);
-        if (var == EF_NONE || !ef_schedule_set(g, schedule, axis, s.value))
-            return ef_fail(diag, "no kernel has an axis %.*s", (int)s.length, s.name);
-    }
     return !diag->failed;
 }
 
@@ -178,11 +173,12 @@ static ef_trial_status form_and_run(const ef_program *program, const ef_trial_op
     ef_kgraph *graph = ef_kgraph_new(program, diag);
     if (!graph)
         return EF_TRIAL_FAILED;
-    ef_schedule schedule = ef_schedule_default(graph, options->threads ? options->threads : ef_processors());
+    ef_schedule schedule =
+        ef_schedule_default(graph, EF_BACKEND_C, options->threads ? options->threads : ef_processors());
     result->kernels = graph->kernels.count;
     result->family = ef_kgraph_family(graph);
     result->accepted = ef_accepted_error(graph);
-    if (!options->tiles || set_tiles(graph, &schedule, options->tiles, diag))
+    if (!options->tiles || set_schedule(graph, &schedule, options->tiles, diag))
         status = run(program, graph, &schedule, options, result, diag);
     ef_schedule_free(&schedule);
     ef_kgraph_free(graph);

@@ -177,7 +177,8 @@ static ef_tile *tiles_of(const ef_kgraph *g, const ef_schedule *s, unsigned *cou
     ef_tile *tile = ef_xcalloc(g->params.count + 1, sizeof *tile);
     *count = 0;
     for (uint32_t i = 0; i < g->params.count; i++)
-        tile[(*count)++] = (ef_tile){g->params.at[i].axis, s->tile[i]};
+        if (g->params.at[i].kind == EF_PARAM_TILE)
+            tile[(*count)++] = (ef_tile){g->params.at[i].axis, s->value[i]};
     return tile;
 }
 

@@ -120,7 +120,8 @@ static void find_owners(ef_former *f, ef_expr top)
 uint32_t ef_form_param(ef_lowering *l, ef_axis axis)
 {
     ef_kgraph *g = l->former->graph;
-    ef_kparam param = {axis, ef_axes_has(l->ctx, l->former->collected, axis) ? EF_NONE : l->number | UNPLACED};
+    bool shared = ef_axes_has(l->ctx, l->former->collected, axis);
+    ef_kparam param = {EF_PARAM_TILE, axis, shared ? EF_NONE : l->number | UNPLACED};
     for (uint32_t i = 0; i < g->params.count; i++)
         if (g->params.at[i].axis == param.axis && g->params.at[i].kernel == param.kernel)
             return i;
@@ -135,6 +136,16 @@ static void place_kernel(ef_former *f, ef_lowering *l)
         if (g->params.at[i].kernel == (l->number | UNPLACED))
             g->params.at[i].kernel = g->kernels.count;
     ef_vec_push(&g->kernels, l->kernel);
+}
+
+/* What is chosen for a kernel as a whole. */
+static void add_kernel_params(ef_kgraph *g)
+{
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        for (unsigned kind = EF_PARAM_TILE + 1; kind < EF_PARAM_KINDS; kind++) {
+            ef_kparam param = {(ef_param_kind)kind, EF_NONE, i};
+            ef_vec_push(&g->params, param);
+        }
 }
 
 /* ---- kernels ---- */
@@ -490,6 +501,7 @@ static bool form(ef_former *f, ef_expr top)
         if (!add_output(f, &f->program->output[i]))
             return false;
     prune(f->graph);
+    add_kernel_params(f->graph);
     find_lives(f->graph);
     return true;
 }

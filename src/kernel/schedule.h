@@ -1,28 +1,40 @@
 /* Schedules: the choices that a kernel graph leaves open (paper, section 6; design, section 7).
  *
- * A parameter is the tile extent along an axis, in units of the axis's variable: of one kernel, or of all kernels where
- * a collection makes the number of tiles a dimension of a buffer. Everything else about sizes follows. */
+ * A schedule gives every parameter of the graph (kernel.h) a value. Tile extents are in units of the axis's variable:
+ * of one kernel, or of all kernels where a collection makes the number of tiles a dimension of a buffer. Everything
+ * else about sizes follows. A tuner needs no more than the count of parameters, their domains and the kernels that own
+ * them: a parameter without a kernel shapes stored buffers. */
 #ifndef EF_KERNEL_SCHEDULE_H
 #define EF_KERNEL_SCHEDULE_H
 
 #include "kernel/kernel.h"
 
+/* The code generators. */
+typedef enum { EF_BACKEND_C, EF_BACKEND_TRITON, EF_BACKEND_COUNT } ef_backend;
+
 typedef struct {
+    ef_backend backend;
     uint32_t threads; /* of the CPU */
     uint32_t count;   /* the graph's parameters */
-    uint64_t *tile;   /* by parameter, at least 1; larger than the dimension means whole */
+    uint64_t *value;  /* by parameter; TILE: at least 1, larger than the dimension means whole */
 } ef_schedule;
 
-/* A sensible schedule for a CPU. Freed by ef_schedule_free. */
-ef_schedule ef_schedule_default(const ef_kgraph *graph, uint32_t threads);
+/* A sensible schedule; `threads` of the CPU, 0 for others. Freed by ef_schedule_free. */
+ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t threads);
 ef_schedule ef_schedule_copy(const ef_schedule *schedule);
 void ef_schedule_free(ef_schedule *schedule);
-/* Sets the tile extent of an axis in all kernels. False when no kernel has the axis. */
-bool ef_schedule_set(const ef_kgraph *graph, ef_schedule *schedule, ef_axis axis, uint64_t extent);
+
+/* A parameter's name: "s.0" when it has no kernel, else "k1.s.1", "k1.warps". */
+void ef_schedule_name(const ef_kgraph *graph, uint32_t param, ef_strbuf *out);
+/* Sets a parameter by its name; without "kN." all that are called so. False when there is none. */
+bool ef_schedule_set(const ef_kgraph *graph, ef_schedule *schedule, const char *name, unsigned length, uint64_t value);
 
 #define EF_SCHEDULE_VALUES 48
-/* The legal tile extents of a parameter, ascending: powers of two below the extent, and the extent. */
-unsigned ef_schedule_domain(const ef_kgraph *graph, uint32_t param, uint64_t value[EF_SCHEDULE_VALUES]);
+/* The legal values of a parameter, ascending; one value for what the backend does not use. */
+unsigned ef_schedule_domain(const ef_kgraph *graph, ef_backend backend, uint32_t param,
+                            uint64_t value[EF_SCHEDULE_VALUES]);
+/* The value of a kernel's parameter that is no tile extent. */
+uint64_t ef_sched_value(const ef_kgraph *graph, const ef_schedule *schedule, uint32_t kernel, ef_param_kind kind);
 
 /* Sizes under a schedule. */
 uint64_t ef_sched_var(const ef_kgraph *graph, const ef_schedule *schedule, ef_var var);
@@ -33,7 +45,12 @@ uint64_t ef_sched_tile(const ef_kgraph *graph, const ef_schedule *schedule, cons
 uint64_t ef_sched_whole(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel, uint32_t iter);
 /* How many positions it has. */
 uint64_t ef_sched_trips(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel, uint32_t iter);
+/* How many blocks a kernel has. */
+uint64_t ef_sched_blocks(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel);
 uint64_t ef_sched_buffer(const ef_kgraph *graph, const ef_schedule *schedule, uint32_t buffer); /* elements */
+
+/* a * b, or what is too large for any machine. */
+uint64_t ef_sched_times(uint64_t a, uint64_t b);
 
 /* Where temporary buffers lie in the workspace, in bytes by buffer (inputs and outputs: 0). Buffers that are never
  * needed at one time share memory. Returns the size of the workspace; `offset` has one entry a buffer. */

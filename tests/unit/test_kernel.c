@@ -176,8 +176,8 @@ static void shrink(ef_ctx *ctx, ef_rng *rng)
 static void draw_tiles(ef_schedule *s, unsigned variant, ef_rng *rng)
 {
     static const uint64_t tiles[] = {1, 2, 3, 4, 8, 100};
-    for (uint32_t i = 0; i < s->count && variant > 0; i++)
-        s->tile[i] = variant == 1 ? 1 : tiles[ef_rng_below(rng, COUNT(tiles))];
+    for (uint32_t i = 0; i < s->count && variant > 0; i++) /* the C generator reads tile extents only */
+        s->value[i] = variant == 1 ? 1 : tiles[ef_rng_below(rng, COUNT(tiles))];
 }
 
 static void add_case(ef_ctx *ctx, ef_program *program, const char *name, unsigned variant, bool resize)
@@ -195,7 +195,7 @@ static void add_case(ef_ctx *ctx, ef_program *program, const char *name, unsigne
     snprintf(t->name, sizeof t->name, "%.120s, variant %u", name, variant);
     if (!t->graph)
         fail_msg("%s: %s", t->name, diag.text);
-    t->schedule = ef_schedule_default(t->graph, 2);
+    t->schedule = ef_schedule_default(t->graph, EF_BACKEND_C, 2);
     draw_tiles(&t->schedule, variant, &rng);
     snprintf(function, sizeof function, "case_%u", case_count++);
     t->work = ef_codegen_c(t->graph, &t->schedule, function, &source, &diag);
@@ -370,9 +370,9 @@ static void masks_leave_out_tiles(void **state)
         ef_diag diag = {0};
         ef_strbuf text = {0};
         ef_kgraph *graph = graph_of(ctx, known[i].path);
-        ef_schedule schedule = ef_schedule_default(graph, 2);
+        ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 2);
         for (uint32_t p = 0; p < schedule.count; p++)
-            schedule.tile[p] = 4;
+            schedule.value[p] = 4;
         assert_int_equal(graph->kernels.at[0]->loops.at[0].keeps, known[i].conditions);
         assert_true(ef_codegen_c(graph, &schedule, "p", &text, &diag) > 0);
         assert_int_equal(strstr(text.text, "if (((") != NULL, known[i].conditions);
@@ -421,7 +421,7 @@ static void dead_buffers_are_used_again(void **state)
     (void)state;
     ef_ctx *ctx = ef_ctx_new();
     ef_kgraph *graph = graph_of(ctx, "tests/programs/mha_decode_b1.ef");
-    ef_schedule schedule = ef_schedule_default(graph, 2);
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 2);
     uint64_t *offset = calloc(graph->buffers.count, sizeof *offset), all = 0;
     uint64_t size = ef_sched_plan(graph, &schedule, offset);
     for (uint32_t i = 0; i < graph->buffers.count; i++) {
@@ -450,12 +450,39 @@ static void a_domain_has_powers_of_two_and_the_whole(void **state)
     ef_ctx *ctx = ef_ctx_new();
     ef_kgraph *graph = graph_of(ctx, "tests/derivations/rmsnorm_mlp_b16_fused.ef");
     for (uint32_t i = 0; i < graph->params.count; i++) {
+        if (graph->params.at[i].kind != EF_PARAM_TILE)
+            continue;
         uint64_t value[EF_SCHEDULE_VALUES], extent = ef_var_at(ctx, ef_axis_var(graph->params.at[i].axis))->extent;
-        unsigned n = ef_schedule_domain(graph, i, value);
+        unsigned n = ef_schedule_domain(graph, EF_BACKEND_C, i, value);
         assert_true(n > 1 && value[0] == 1 && value[n - 1] == extent);
         for (unsigned v = 1; v < n; v++)
             assert_true(value[v] > value[v - 1]);
     }
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+static void parameters_have_names(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/mha_decode_b1_split.ef");
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 2);
+    static const char *const known[] = {"s.0", "k0.s.1", "k0.h.0", "k1.h.0", "k0.warps", "k1.stages"};
+    for (unsigned i = 0; i < COUNT(known); i++) {
+        ef_strbuf name = {0};
+        uint32_t param = 0;
+        assert_true(ef_schedule_set(graph, &schedule, known[i], (unsigned)strlen(known[i]), 77 + i));
+        while (schedule.value[param] != 77 + i)
+            param++;
+        ef_schedule_name(graph, param, &name);
+        assert_string_equal(name.text, known[i]);
+        ef_strbuf_free(&name);
+    }
+    assert_true(ef_schedule_set(graph, &schedule, "h.0", 3, 5));
+    assert_false(ef_schedule_set(graph, &schedule, "h.1", 3, 5));
+    assert_false(ef_schedule_set(graph, &schedule, "k2.warps", 8, 5));
+    ef_schedule_free(&schedule);
     ef_kgraph_free(graph);
     ef_ctx_free(ctx);
 }
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(masks_leave_out_tiles),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(dead_buffers_are_used_again),
+        cmocka_unit_test(parameters_have_names),
         cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
