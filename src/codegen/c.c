@@ -400,9 +400,13 @@ static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t 
     ef_c c = {.graph = g, .schedule = s, .kernel = k, .arena = ef_arena_new(), .ix = ef_indexer_new(), .out = &body};
     c.iter = ef_xcalloc(k->iters.count + 1, sizeof *c.iter);
     c.node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *c.node);
+    c.start = ef_xcalloc(k->iters.count + 1, sizeof *c.start);
     c.memo = ef_intern_new();
-    for (uint32_t i = 0; i < k->iters.count; i++)
+    for (uint32_t i = 0; i < k->iters.count; i++) {
         plan_iter(&c, i);
+        c.start[i] = c.iter[i].start;
+    }
+    c.maps = (ef_maps){g, s, k, c.ix, c.start};
     ef_c_plan(&c);
     print_body(&c, offset, function);
     ef_strbuf_printf(out, "enum { SCRATCH_%s = %" PRIu64 " };\n", function, c.scratch);
@@ -414,6 +418,7 @@ static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t 
     ef_vec_free(&c.values);
     ef_vec_free(&c.types);
     free(c.iter);
+    free(c.start);
     free(c.node);
     ef_indexer_free(c.ix);
     ef_arena_free(c.arena);

@@ -71,18 +71,18 @@ static range range_of(ef_c *c, tile *t, ef_kid id, const ef_index *index)
     ef_kid child;
     if (t->visits++ >= MAX_VISITS)
         return (range){0};
-    if (ef_c_step(c, id, index, &child, inner))
+    if (ef_map_step(&c->maps, id, index, &child, inner))
         return range_of(c, t, child, inner);
     switch (node->op) {
     case EF_CONST: return literal(c, ef_attr_to_number(node->attr));
-    case EF_IOTA: return range_of_index(c, t, ef_c_position(c, node->dim[0].dim, index));
+    case EF_IOTA: return range_of_index(c, t, ef_map_position(&c->maps, node->dim[0].dim, index));
     case EF_ADD:
     case EF_SUB:
     case EF_NEG: break;
     default: return (range){0};
     }
     for (unsigned i = 0; i < node->count; i++) {
-        ef_c_spread(c, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
+        ef_map_spread(&c->maps, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
         r[i] = range_of(c, t, node->child[i], inner);
     }
     return combine(c, (ef_op)node->op, r[0], r[node->count > 1]);
@@ -114,12 +114,12 @@ static const char *may_hold(ef_c *c, tile *t, ef_kid id, const ef_index *index, 
     ef_kid child;
     if (t->visits++ >= MAX_VISITS)
         return NULL;
-    if (ef_c_step(c, id, index, &child, inner))
+    if (ef_map_step(&c->maps, id, index, &child, inner))
         return may_hold(c, t, child, inner, not);
     bool both = (node->op == EF_AND) != not, junction = node->op == EF_AND || node->op == EF_OR;
     const char *part[2] = {NULL, NULL};
     for (unsigned i = 0; i < node->count && i < 2; i++) {
-        ef_c_spread(c, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
+        ef_map_spread(&c->maps, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
         if (node->op == EF_NOT)
             return may_hold(c, t, node->child[0], inner, !not);
         if (junction)

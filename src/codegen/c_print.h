@@ -5,9 +5,9 @@
 #define EF_CODEGEN_C_PRINT_H
 
 #include "codegen/c.h"
-#include "codegen/index.h"
+#include "codegen/maps.h"
 
-#define C_MAX_ATOMS (EF_MAX_RANK * EF_MAX_ATOMS)
+#define C_MAX_ATOMS EF_MAP_ENTRIES
 
 extern const char *const ef_c_runtime[]; /* ends with NULL */
 
@@ -47,6 +47,8 @@ typedef struct {
     const ef_kernel *kernel;
     ef_arena *arena;
     ef_indexer *ix;
+    ef_maps maps;
+    ef_index *start; /* by iterator, of the maps */
     ef_strbuf *out;
     unsigned indent;
     c_iter *iter;
@@ -87,16 +89,9 @@ void ef_c_plan(ef_c *c);
 ef_kid ef_c_base(ef_c *c, ef_kid id);
 
 /* c_value.c */
-/* One step through an index map: the operand and its indices. False when the node is none. */
-bool ef_c_step(ef_c *c, ef_kid id, const ef_index *index, ef_kid *child, ef_index *inner);
-/* The position along a whole dimension. */
-ef_index ef_c_position(ef_c *c, ef_dim dim, const ef_index *index);
-/* The indices of an operand, whose dimensions broadcast to the node's. */
-void ef_c_spread(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner);
 /* The address of an element in the tile or buffer that the node is a map over. */
 ef_index ef_c_address(ef_c *c, ef_kid id, const ef_index *index, ef_kid *base);
 ef_index ef_c_tile_address(ef_c *c, const ef_knode *node, const ef_index *index);
-ef_index ef_c_buffer_address(ef_c *c, uint32_t buffer, const ef_index *lead, unsigned leads, const ef_index *index);
 /* Starts a loop nest: no element is known yet. */
 void ef_c_forget(ef_c *c);
 /* The element at these indices, one an atom. Prints what it needs. `root`: computed although the node has a tile. */

@@ -1,166 +1,10 @@
-/* Elements of values as scalar C expressions.
- *
- * Index maps (views, transposes, slices, …) leave no code: they change the indices with which their operand is read. An
- * index vector has one entry for each variable of each dimension, so splitting and merging dimensions does nothing.
- * Every element that is computed gets a variable, once in a loop nest. */
+/* Elements of values as scalar C expressions. Index maps leave no code (maps.h). Every element that is computed gets a
+ * variable, once in a loop nest. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "codegen/c_print.h"
-
-/* ---- indices ---- */
-
-static unsigned dim_atoms(const ef_c *c, ef_dim dim)
-{
-    const ef_var *atoms;
-    return ef_dim_atoms(c->graph->ctx, dim, &atoms);
-}
-
-/* Where the entries of a dimension begin in an index vector. */
-static unsigned dim_at(const ef_c *c, const ef_knode *node, unsigned dim)
-{
-    unsigned at = 0;
-    for (unsigned i = node->rank; i-- > dim + 1;)
-        at += dim_atoms(c, node->dim[i].dim);
-    return at;
-}
-
-ef_index ef_c_position(ef_c *c, ef_dim dim, const ef_index *index)
-{
-    const ef_var *atoms;
-    ef_index sum = ef_index_const(c->ix, 0);
-    for (unsigned i = 0, n = ef_dim_atoms(c->graph->ctx, dim, &atoms); i < n; i++)
-        sum = ef_index_add(c->ix, ef_index_scale(c->ix, sum, (int64_t)ef_sched_var(c->graph, c->schedule, atoms[i])),
-                           index[i]);
-    return sum;
-}
-
-/* The other way round; returns how many entries. */
-static unsigned delinear(ef_c *c, ef_dim dim, ef_index position, ef_index *index)
-{
-    const ef_var *atoms;
-    unsigned n = ef_dim_atoms(c->graph->ctx, dim, &atoms);
-    for (unsigned i = n; i-- > 0;) {
-        uint64_t extent = ef_sched_var(c->graph, c->schedule, atoms[i]);
-        index[i] = i == 0 ? position : ef_index_mod(c->ix, position, extent);
-        position = ef_index_div(c->ix, position, extent);
-    }
-    return n;
-}
-
-void ef_c_spread(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
-{
-    for (unsigned i = child->rank; i-- > 0;) {
-        unsigned n = dim_atoms(c, child->dim[i].dim);
-        memcpy(inner, index + dim_at(c, node, i), n * sizeof *inner);
-        inner += n;
-    }
-}
-
-static ef_index cut_start(ef_c *c, uint32_t cut)
-{
-    return cut == EF_NONE ? ef_index_const(c->ix, 0) : c->iter[cut].start;
-}
-
-static void step_view(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
-{
-    for (unsigned i = node->rank; i-- > 0;) {
-        unsigned n = dim_atoms(c, node->dim[i].dim);
-        memcpy(inner, index, n * sizeof *inner);
-        if (n)
-            inner[0] = ef_index_add(
-                c->ix, inner[0], ef_index_sub(c->ix, cut_start(c, node->dim[i].cut), cut_start(c, child->dim[i].cut)));
-        index += n;
-        inner += n;
-    }
-}
-
-static void step_transpose(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
-{
-    for (unsigned j = child->rank; j-- > 0;) {
-        unsigned i = 0, n = dim_atoms(c, child->dim[j].dim);
-        while (ef_perm_at(node->attr, i) != j)
-            i++;
-        memcpy(inner, index + dim_at(c, node, i), n * sizeof *inner);
-        inner += n;
-    }
-}
-
-static unsigned all_atoms(const ef_c *c, const ef_knode *node, ef_var *var)
-{
-    const ef_var *atoms;
-    unsigned n = 0;
-    for (unsigned i = node->rank; i-- > 0;)
-        for (unsigned a = 0, count = ef_dim_atoms(c->graph->ctx, node->dim[i].dim, &atoms); a < count; a++)
-            var[n++] = atoms[a];
-    return n;
-}
-
-/* Regrouping keeps the entries; anything else goes through the position in memory order. */
-static void step_reshape(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
-{
-    ef_var a[EF_MAX_RANK * EF_MAX_ATOMS], b[EF_MAX_RANK * EF_MAX_ATOMS];
-    unsigned na = all_atoms(c, node, a), nb = all_atoms(c, child, b);
-    if (na == nb && memcmp(a, b, na * sizeof *a) == 0) {
-        memcpy(inner, index, na * sizeof *index);
-        return;
-    }
-    ef_index position = ef_index_const(c->ix, 0);
-    for (unsigned i = 0; i < na; i++) {
-        int64_t extent = (int64_t)ef_sched_var(c->graph, c->schedule, a[i]);
-        position = ef_index_add(c->ix, ef_index_scale(c->ix, position, extent), index[i]);
-    }
-    for (unsigned i = nb; i-- > 0;) {
-        uint64_t extent = ef_sched_var(c->graph, c->schedule, b[i]);
-        inner[i] = i == 0 ? position : ef_index_mod(c->ix, position, extent);
-        position = ef_index_div(c->ix, position, extent);
-    }
-}
-
-/* The same indices but for one dimension, whose position in the operand is given. */
-static void replace_dim(ef_c *c, const ef_knode *node, const ef_knode *child, unsigned dim, ef_index position,
-                        const ef_index *index, ef_index *inner)
-{
-    for (unsigned i = child->rank; i-- > 0;) {
-        unsigned n = dim_atoms(c, child->dim[i].dim);
-        if (i == dim)
-            delinear(c, child->dim[i].dim, position, inner);
-        else
-            memcpy(inner, index + dim_at(c, node, i), n * sizeof *inner);
-        inner += n;
-    }
-}
-
-static void step_slice(ef_c *c, const ef_knode *node, const ef_knode *child, const ef_index *index, ef_index *inner)
-{
-    unsigned dim = ef_slice_index(node->attr);
-    ef_index position = ef_c_position(c, node->dim[dim].dim, index + dim_at(c, node, dim));
-    position = ef_index_add(c->ix, position, ef_index_const(c->ix, ef_slice_start(node->attr)));
-    replace_dim(c, node, child, dim, position, index, inner);
-}
-
-bool ef_c_step(ef_c *c, ef_kid id, const ef_index *index, ef_kid *child, ef_index *inner)
-{
-    const ef_knode *node = ef_kernel_node(c->kernel, id);
-    if (node->count != 1)
-        return false;
-    const ef_knode *operand = ef_kernel_node(c->kernel, node->child[0]);
-    switch (node->op) {
-    case EF_VIEW: step_view(c, node, operand, index, inner); break;
-    case EF_TRANSPOSE: step_transpose(c, node, operand, index, inner); break;
-    case EF_RESHAPE: step_reshape(c, node, operand, index, inner); break;
-    case EF_BROADCAST: ef_c_spread(c, node, operand, index, inner); break;
-    case EF_SLICE: step_slice(c, node, operand, index, inner); break;
-    case EF_K_PICK:
-        inner[0] = c->iter[node->attr].start;
-        ef_c_spread(c, node, node, index, inner + 1);
-        break;
-    default: return false;
-    }
-    *child = node->child[0];
-    return true;
-}
 
 /* ---- addresses ---- */
 
@@ -173,32 +17,17 @@ ef_index ef_c_tile_address(ef_c *c, const ef_knode *node, const ef_index *index)
     return sum;
 }
 
-ef_index ef_c_buffer_address(ef_c *c, uint32_t buffer, const ef_index *lead, unsigned leads, const ef_index *index)
-{
-    const ef_kbuffer *b = &c->graph->buffers.at[buffer];
-    ef_index sum = ef_index_const(c->ix, 0);
-    unsigned used = 0;
-    for (unsigned i = b->rank; i-- > 0;) {
-        uint64_t extent = ef_sched_dim(c->graph, c->schedule, b->dim[i]);
-        bool leading = leads > 0 && b->rank - 1 - i < leads;
-        ef_index at = leading ? lead[b->rank - 1 - i] : ef_c_position(c, b->dim[i], index + used);
-        used += leading ? 0 : dim_atoms(c, b->dim[i]);
-        sum = ef_index_add(c->ix, ef_index_scale(c->ix, sum, (int64_t)extent), at);
-    }
-    return sum;
-}
-
 ef_index ef_c_address(ef_c *c, ef_kid id, const ef_index *index, ef_kid *base)
 {
     ef_index inner[C_MAX_ATOMS] = {0}, copy[C_MAX_ATOMS];
-    while (!c->node[id].tile && ef_c_step(c, id, index, &id, inner)) {
+    while (!c->node[id].tile && ef_map_step(&c->maps, id, index, &id, inner)) {
         memcpy(copy, inner, sizeof copy);
         index = copy;
     }
     const ef_knode *node = ef_kernel_node(c->kernel, id);
     *base = id;
     if (node->op == EF_K_BUFFER)
-        return ef_c_buffer_address(c, (uint32_t)node->attr, NULL, 0, index);
+        return ef_map_address(&c->maps, (uint32_t)node->attr, NULL, 0, index);
     return ef_c_tile_address(c, node, index);
 }
 
@@ -251,7 +80,7 @@ static c_value load(ef_c *c, const ef_knode *node, const ef_index *index)
 {
     uint32_t buffer = (uint32_t)node->attr;
     ef_dtype dtype = (ef_dtype)c->graph->buffers.at[buffer].dtype;
-    const char *at = ef_c_index(c, ef_c_buffer_address(c, buffer, NULL, 0, index));
+    const char *at = ef_c_index(c, ef_map_address(&c->maps, buffer, NULL, 0, index));
     const char *convert = dtype == EF_F16 ? "ef_f16(" : dtype == EF_BF16 ? "ef_bf16(" : "(";
     return name_value(c, ef_c_type(dtype), ef_c_text(c, "%s%s[%s])", convert, ef_c_buffer_name(c, buffer), at));
 }
@@ -367,7 +196,7 @@ static c_value pointwise(ef_c *c, const ef_knode *node, const c_value *x)
 
 static c_value positions(ef_c *c, const ef_index *index, const ef_knode *node)
 {
-    ef_index at = ef_c_position(c, node->dim[0].dim, index);
+    ef_index at = ef_map_position(&c->maps, node->dim[0].dim, index);
     bool narrow = ef_sched_dim(c->graph, c->schedule, node->dim[0].dim) < (1u << 24);
     return name_value(c, narrow ? C_INT : C_LONG,
                       ef_c_text(c, "(%s)(%s)", narrow ? "int" : "int64_t", ef_c_index(c, at)));
@@ -377,7 +206,7 @@ static c_value positions(ef_c *c, const ef_index *index, const ef_knode *node)
 static c_value concat(ef_c *c, const ef_knode *node, const ef_index *index)
 {
     unsigned dim = (unsigned)node->attr;
-    ef_index position = ef_c_position(c, node->dim[dim].dim, index + dim_at(c, node, dim)),
+    ef_index position = ef_map_position(&c->maps, node->dim[dim].dim, index + ef_map_dim_at(&c->maps, node, dim)),
              start = ef_index_const(c->ix, 0);
     c_value all = {0};
     for (unsigned i = 0; i < node->count; i++) {
@@ -386,7 +215,7 @@ static c_value concat(ef_c *c, const ef_knode *node, const ef_index *index)
         ef_index inner[C_MAX_ATOMS] = {0}, local = ef_index_sub(c->ix, position, start);
         if (node->count > 1)
             local = ef_index_clamp(c->ix, local, extent);
-        replace_dim(c, node, part, dim, local, index, inner);
+        ef_map_replace(&c->maps, node, part, dim, local, index, inner);
         c_value one = ef_c_element(c, node->child[i], inner, false);
         c_type type = ef_c_type((ef_dtype)node->dtype);
         if (i == 0)
@@ -405,7 +234,7 @@ static c_value compute(ef_c *c, ef_kid id, const ef_index *index)
     const ef_knode *node = ef_kernel_node(c->kernel, id);
     ef_index inner[C_MAX_ATOMS] = {0};
     ef_kid child;
-    if (ef_c_step(c, id, index, &child, inner))
+    if (ef_map_step(&c->maps, id, index, &child, inner))
         return ef_c_element(c, child, inner, false);
     if (node->op == EF_K_BUFFER)
         return load(c, node, index);
@@ -417,7 +246,7 @@ static c_value compute(ef_c *c, ef_kid id, const ef_index *index)
         return concat(c, node, index);
     c_value x[3] = {{0}};
     for (unsigned i = 0; i < node->count; i++) {
-        ef_c_spread(c, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
+        ef_map_spread(&c->maps, node, ef_kernel_node(c->kernel, node->child[i]), index, inner);
         x[i] = ef_c_element(c, node->child[i], inner, false);
     }
     return pointwise(c, node, x);
