@@ -74,18 +74,23 @@ typedef struct {
     uint32_t count;
 } equiforge_operator;
 
-/* What a program consists of. Operators are counted once per distinct expression that the outputs need, in
- * alphabetical order, without inputs and literals. External calls are the operators that stay as they are; a program
- * in text form has none. */
+/* What a program or module consists of. Operators are in alphabetical order. In a program they are counted once per
+ * distinct expression that the outputs need, without inputs and literals; in a module (.pt2) they are PyTorch's,
+ * "aten.mul.Tensor", once per call. External calls are those that stay as they are, with how many of each; a program in
+ * text form has none. Parameters are a module's own tensors: parameters, buffers and constants. */
 typedef struct {
     const char *name;
-    size_t inputs, outputs, operators, externals;
-    const equiforge_tensor *input, *output;
+    size_t inputs, parameters, outputs, operators, externals;
+    const equiforge_tensor *input, *parameter, *output;
     const equiforge_operator *op;
     const equiforge_operator *external;
 } equiforge_inspection;
 
-/* Cannot fail. */
+/* What a file consists of: a program in text form (.ef) or a module exported by PyTorch (.pt2), which is checked whole,
+ * weights included. EQUIFORGE_BAD_INPUT when it cannot be read. Owned by the session. */
+EF_API equiforge_status equiforge_inspect_file(equiforge_session *session, const char *path,
+                                               equiforge_inspection *inspection);
+/* The same for an open program. Cannot fail. */
 EF_API equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspection *inspection);
 
 /* ---- rules (paper, section 4 and table 1) ---- */

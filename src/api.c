@@ -1,7 +1,7 @@
 /* The public interface (include/equiforge.h): handles over the internal types, results copied into plain structures.
  *
  * Each result lives in an arena of its handle that the next such call replaces. */
-#include "equiforge.h"
+#include "api.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,20 +19,6 @@
 #include "support/arena.h"
 #include "support/deepstack.h"
 #include "support/vec.h"
-
-struct equiforge_session {
-    ef_ctx *ctx;
-    ef_diag diag;
-    ef_ruleset *builtin, *scalar; /* NULL until asked for */
-    EF_VEC(equiforge_rule) rules;
-    ef_arena *report; /* of the last rule check */
-};
-
-struct equiforge_program {
-    equiforge_session *session;
-    ef_program *ir;
-    ef_arena *inspection, *search, *explanation, *run;
-};
 
 const char *equiforge_version(void)
 {
@@ -56,6 +42,7 @@ void equiforge_session_free(equiforge_session *session)
     ef_ruleset_free(session->builtin);
     ef_ruleset_free(session->scalar);
     ef_arena_free(session->report);
+    ef_arena_free(session->inspection);
     ef_ctx_free(session->ctx);
     free(session);
 }
@@ -65,14 +52,13 @@ const char *equiforge_message(const equiforge_session *session)
     return session->diag.text;
 }
 
-/* Every call that can fail starts here: the message is about this call alone. */
-static ef_diag *fresh_diag(equiforge_session *session)
+ef_diag *ef_api_diag(equiforge_session *session)
 {
     session->diag = (ef_diag){0};
     return &session->diag;
 }
 
-static ef_arena *fresh_arena(ef_arena **arena)
+ef_arena *ef_api_arena(ef_arena **arena)
 {
     ef_arena_free(*arena);
     return *arena = ef_arena_new();
@@ -96,7 +82,7 @@ static bool ends_with(const char *text, const char *end)
 
 equiforge_status equiforge_open(equiforge_session *session, const char *path, equiforge_program **program)
 {
-    ef_diag *diag = fresh_diag(session);
+    ef_diag *diag = ef_api_diag(session);
     *program = NULL;
     if (!ends_with(path, ".ef")) {
         ef_fail(diag, "%.300s: only programs in text form (.ef) can be read by this version", path);
@@ -180,21 +166,18 @@ static size_t count_operators(const ef_program *ir, equiforge_operator out[EF_OP
     return count;
 }
 
-equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspection *inspection)
+void ef_api_inspect(const ef_program *ir, ef_arena *arena, equiforge_inspection *inspection)
 {
-    const ef_program *ir = program->ir;
-    ef_ctx *ctx = program->session->ctx;
-    ef_arena *arena = fresh_arena(&program->inspection);
+    ef_ctx *ctx = ef_dag_ctx(ir->dag);
     equiforge_tensor *inputs = ef_arena_alloc(arena, ir->inputs * sizeof *inputs);
     equiforge_tensor *outputs = ef_arena_alloc(arena, ir->outputs * sizeof *outputs);
     equiforge_operator *operators = ef_arena_alloc(arena, EF_OP_COUNT * sizeof *operators);
-    fresh_diag(program->session);
     for (uint32_t i = 0; i < ir->inputs; i++)
         inputs[i] = describe(ctx, arena, ef_input_name(ctx, ir->input[i]), ef_input_type(ctx, ir->input[i]));
     for (uint32_t i = 0; i < ir->outputs; i++)
         outputs[i] = describe(ctx, arena, ir->output[i].name, ef_dag_type(ir->dag, ir->output[i].expr));
     *inspection = (equiforge_inspection){
-        .name = ir->name,
+        .name = ef_arena_strndup(arena, ir->name, strlen(ir->name)),
         .inputs = ir->inputs,
         .outputs = ir->outputs,
         .operators = count_operators(ir, operators),
@@ -202,6 +185,12 @@ equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspect
         .output = outputs,
         .op = operators,
     };
+}
+
+equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspection *inspection)
+{
+    ef_api_diag(program->session);
+    ef_api_inspect(program->ir, ef_api_arena(&program->inspection), inspection);
     return EQUIFORGE_OK;
 }
 
@@ -249,9 +238,9 @@ static void note_failure(void *user, const ef_rule *rule, const char *failure, u
 equiforge_status equiforge_rules_check(equiforge_session *session, uint32_t instances, uint64_t seed,
                                        equiforge_rules_report *report)
 {
-    check_report found = {.arena = fresh_arena(&session->report)};
+    check_report found = {.arena = ef_api_arena(&session->report)};
     const equiforge_rule *listed;
-    ef_diag *diag = fresh_diag(session);
+    ef_diag *diag = ef_api_diag(session);
     equiforge_rules(session, &listed); /* loads both sets */
     const ef_ruleset *sets[] = {session->builtin, session->scalar};
     *report = (equiforge_rules_report){0};
@@ -300,7 +289,7 @@ static double peak_mb(void)
 
 static void report_search(equiforge_program *program, const ef_search *search, equiforge_search_result *result)
 {
-    ef_arena *arena = fresh_arena(&program->search);
+    ef_arena *arena = ef_api_arena(&program->search);
     const ef_run_stats *stats = search->stats;
     const ef_ruleset *set = search->rules;
     equiforge_rule_use *use = ef_arena_alloc(arena, set->rules.count * sizeof *use);
@@ -396,7 +385,7 @@ static void search_deep(void *user)
 equiforge_status equiforge_search(equiforge_program *program, const equiforge_limits *limits,
                                   equiforge_search_result *result)
 {
-    search_call call = {program, limits, result, fresh_diag(program->session), false};
+    search_call call = {program, limits, result, ef_api_diag(program->session), false};
     *result = (equiforge_search_result){0};
     if (!limits_fine(limits, call.diag))
         return EQUIFORGE_BAD_INPUT;
@@ -534,7 +523,7 @@ static void explain_deep(void *user)
     explain_call *call = user;
     ef_search_options options = options_of(call->limits);
     ef_search *search = ef_search_new(call->from->ir, &options, call->diag);
-    call->fine = search && explain(search, call->from, call->to, fresh_arena(&call->from->explanation),
+    call->fine = search && explain(search, call->from, call->to, ef_api_arena(&call->from->explanation),
                                    call->explanation, call->diag);
     ef_search_free(search);
 }
@@ -542,7 +531,7 @@ static void explain_deep(void *user)
 equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to, const equiforge_limits *limits,
                                    equiforge_explanation *explanation)
 {
-    explain_call call = {from, to, limits, explanation, fresh_diag(from->session), false};
+    explain_call call = {from, to, limits, explanation, ef_api_diag(from->session), false};
     *explanation = (equiforge_explanation){0};
     if (!limits_fine(limits, call.diag) || !comparable(from, to, call.diag))
         return EQUIFORGE_BAD_INPUT;
@@ -569,7 +558,7 @@ static void run_deep(void *user)
 equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
                                equiforge_run_result *result)
 {
-    ef_diag *diag = fresh_diag(program->session);
+    ef_diag *diag = ef_api_diag(program->session);
     ef_trial_options wanted = {.dims = options->dims,
                                .tiles = options->tiles,
                                .repeat = options->repeat,
@@ -584,6 +573,6 @@ equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_o
                                      .rel_l2 = trial.rel_l2,
                                      .inputs = ef_draw_names[trial.draw],
                                      .kernels = trial.kernels,
-                                     .source = take_text(fresh_arena(&program->run), &trial.source)};
+                                     .source = take_text(ef_api_arena(&program->run), &trial.source)};
     return status == EF_TRIAL_FINE ? EQUIFORGE_OK : status == EF_TRIAL_FAILED ? EQUIFORGE_FAILED : EQUIFORGE_BAD_INPUT;
 }

@@ -1,6 +1,7 @@
-/* equiforge inspect FILE: inputs, outputs and operators of a program. */
+/* equiforge inspect FILE: inputs, outputs and operators of a program or module. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -26,32 +27,53 @@ static bool print_json(const equiforge_inspection *p)
         json_object_set_new(operators, p->op[i].name, json_integer(p->op[i].count));
     for (size_t i = 0; i < p->externals; i++)
         json_array_append_new(external, json_string(p->external[i].name));
-    return cli_json(json_pack("{s:s, s:o, s:o, s:o, s:o}", "program", p->name, "inputs",
-                              tensors_json(p->input, p->inputs), "outputs", tensors_json(p->output, p->outputs),
+    return cli_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "program", p->name, "inputs",
+                              tensors_json(p->input, p->inputs), "parameters",
+                              tensors_json(p->parameter, p->parameters), "outputs", tensors_json(p->output, p->outputs),
                               "operators", operators, "external", external));
+}
+
+/* The width of the longest name, within reason. */
+static int width(const char *name, int least)
+{
+    size_t length = strlen(name);
+    return length > 40 ? 40 : length > (size_t)least ? (int)length : least;
 }
 
 static void print_tensors(const char *title, const equiforge_tensor *tensor, size_t count)
 {
+    int column = 12;
+    for (size_t i = 0; i < count; i++)
+        column = width(tensor[i].name, column);
     printf("%s\n", title);
     for (size_t i = 0; i < count; i++) {
-        printf("  %-12s %s", tensor[i].name, tensor[i].type);
+        printf("  %-*s %s", column, tensor[i].name, tensor[i].type);
         for (size_t d = 0; d < tensor[i].rank; d++)
             printf("%s%" PRIu64, d ? " x " : "  = ", tensor[i].size[d]);
         putchar('\n');
     }
 }
 
+static void print_operators(const char *title, const equiforge_operator *op, size_t count)
+{
+    int column = 12;
+    for (size_t i = 0; i < count; i++)
+        column = width(op[i].name, column);
+    puts(title);
+    for (size_t i = 0; i < count; i++)
+        printf("  %-*s %" PRIu32 "\n", column, op[i].name, op[i].count);
+}
+
 static void print_text(const equiforge_inspection *p)
 {
     printf("program %s\n", p->name);
     print_tensors("inputs", p->input, p->inputs);
+    if (p->parameters)
+        print_tensors("parameters", p->parameter, p->parameters);
     print_tensors("outputs", p->output, p->outputs);
-    puts("operators");
-    for (size_t i = 0; i < p->operators; i++)
-        printf("  %-12s %" PRIu32 "\n", p->op[i].name, p->op[i].count);
-    for (size_t i = 0; i < p->externals; i++)
-        printf("%s  %s\n", i ? "" : "external\n", p->external[i].name);
+    print_operators("operators", p->op, p->operators);
+    if (p->externals)
+        print_operators("external", p->external, p->externals);
 }
 
 int cli_inspect(int argc, char **argv)
@@ -62,18 +84,14 @@ int cli_inspect(int argc, char **argv)
     if (!cli_arguments(argc, argv, options, 1, &file))
         return EQUIFORGE_BAD_INPUT;
     equiforge_session *session = equiforge_session_new();
-    equiforge_program *program;
     equiforge_inspection inspection;
-    equiforge_status status = equiforge_open(session, file, &program);
-    if (status == EQUIFORGE_OK)
-        status = equiforge_inspect(program, &inspection);
+    equiforge_status status = equiforge_inspect_file(session, file, &inspection);
     if (status != EQUIFORGE_OK)
         cli_report(session, status);
     else if (!json)
         print_text(&inspection);
     else if (!print_json(&inspection))
         status = EQUIFORGE_FAILED;
-    equiforge_close(program);
     equiforge_session_free(session);
     return status;
 }

@@ -12,7 +12,7 @@ static const struct {
 } verbs[] = {
     {"inspect", cli_inspect,
      "inspect FILE [--json]\n"
-     "  Inputs, outputs and operators of a program.\n",
+     "  Inputs, outputs and operators of a program (.ef) or an exported module (.pt2).\n",
      "  --json             one JSON object\n"},
     {"rules", cli_rules,
      "rules [--check [--instances N] [--seed S]] [--json]\n"

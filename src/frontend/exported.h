@@ -129,8 +129,8 @@ typedef struct {
 /* ---- nodes ---- */
 
 /* A call. `target` without the "torch.ops." in front: "aten.add.Tensor", "higher_order.flex_attention",
- * "_operator.mul", "mylib.my_op.default". An output is TENSOR, TENSORS (chunk, split, topk, …; a tensor that nobody
- * uses is EF_NONE in OPTIONAL_TENSORS), SYM or NONE; an operator that returns a tuple of n tensors has n outputs. */
+ * "_operator.mul", "mylib.my_op.default". An output is TENSOR, TENSORS (chunk, split, …: one list of
+ * tensors), SYM, NONE, a known number or OTHER; an operator that returns a tuple of n tensors (topk) has n outputs. */
 typedef struct {
     const char *name;
     const char *target;
@@ -211,6 +211,9 @@ typedef struct ef_exported {
  * read (dynamic shapes, control flow, an older layout): the line then says what to do. */
 ef_exported *ef_exported_read(const char *path, ef_diag *diag);
 void ef_exported_free(ef_exported *program);
+
+/* Checks the sums of all entries, weights included: reading checks those of the entries that it reads. */
+bool ef_exported_verify(ef_exported *program, ef_diag *diag);
 
 /* Elements of a tensor value; 0 when symbolic. */
 uint64_t ef_xvalue_elements(const ef_xvalue *value);

@@ -201,22 +201,23 @@ static bool read_archive(pt2_reader *r)
     return fine;
 }
 
-#define KEEP(r, out, count, vec)                                                                      \
-    do {                                                                                              \
-        (count) = (vec).count;                                                                        \
-        void *kept_ = ef_arena_alloc((r)->store->arena, (size_t)(vec).count * sizeof *(vec).at);      \
-        if ((vec).count)                                                                              \
-            memcpy(kept_, (vec).at, (size_t)(vec).count * sizeof *(vec).at);                          \
-        (out) = kept_;                                                                                \
-    } while (0)
+/* An array of the arena in place of one that grows. */
+static const void *kept(ef_arena *arena, const void *at, uint32_t count, size_t size)
+{
+    void *copy = ef_arena_alloc(arena, count * size);
+    if (count)
+        memcpy(copy, at, count * size);
+    return copy;
+}
 
 static void keep(pt2_reader *r)
 {
     ef_exported *p = r->program;
-    KEEP(r, p->value, p->values, r->values);
-    KEEP(r, p->input, p->inputs, r->inputs);
-    KEEP(r, p->node, p->nodes, r->nodes);
-    KEEP(r, p->output, p->outputs, r->outputs);
+    ef_arena *arena = r->store->arena;
+    p->value = kept(arena, r->values.at, p->values = r->values.count, sizeof *p->value);
+    p->input = kept(arena, r->inputs.at, p->inputs = r->inputs.count, sizeof *p->input);
+    p->node = kept(arena, r->nodes.at, p->nodes = r->nodes.count, sizeof *p->node);
+    p->output = kept(arena, r->outputs.at, p->outputs = r->outputs.count, sizeof *p->output);
 }
 
 /* "folder/model.pt2" is "model". */
@@ -260,4 +261,9 @@ void ef_exported_free(ef_exported *program)
         return;
     ef_archive_close(program->store->archive);
     ef_arena_free(program->store->arena);
+}
+
+bool ef_exported_verify(ef_exported *program, ef_diag *diag)
+{
+    return ef_archive_verify(program->store->archive, diag);
 }

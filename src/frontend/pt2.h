@@ -46,9 +46,9 @@ typedef struct {
     ef_exported *program;
     pt2_store *store;
     ef_diag *diag;
-    char where[200];       /* for messages: "node 'add_1' (aten.add.Tensor)" */
+    char where[200];             /* for messages: "node 'add_1' (aten.add.Tensor)" */
     json_t *weights, *constants; /* FQN -> payload */
-    ef_intern *names;      /* of all values */
+    ef_intern *names;            /* of all values */
     EF_VEC(ef_xvalue) values;
     EF_VEC(ef_xnode) nodes;
     EF_VEC(ef_xinput) inputs;

@@ -66,8 +66,7 @@ static bool is_list(const place *p, json_t *json)
     return json_is_array(json) || pt2_fail(p->r, "a list was expected");
 }
 
-static bool value_list(const place *p, json_t *json, ef_xarg *out,
-                       bool (*element)(const place *, json_t *, uint32_t *))
+static bool value_list(const place *p, json_t *json, ef_xarg *out, bool (*element)(const place *, json_t *, uint32_t *))
 {
     if (!is_list(p, json))
         return false;
@@ -318,8 +317,9 @@ static bool read_union(const place *p, json_t *argument, ef_xarg *out)
             return kinds[i].read(p, value, out) || pt2_fail(p->r, "'%.40s' is malformed", tag);
         }
     if (tag && strcmp(tag, "as_graph") == 0)
-        return pt2_fail(p->r, "calls a submodule (control flow, autocast), which cannot be read; export without it, or call "
-                           "run_decompositions() on the exported program first");
+        return pt2_fail(p->r,
+                        "calls a submodule (control flow, autocast), which cannot be read; export without it, or call "
+                        "run_decompositions() on the exported program first");
     return tag && pt2_fail(p->r, "'%.40s' cannot be read by this version", tag);
 }
 

@@ -20,9 +20,8 @@ static bool size_of(pt2_reader *r, json_t *sym_int, int64_t *out)
         return tag != NULL;
     if (strcmp(tag, "as_int") != 0)
         return pt2_fail(r, "'%.40s' is not a size", tag);
-    return pt2_integer(r, value, out) &&
-           ((*out >= 0 && *out <= (int64_t)EF_MAX_EXTENT) ||
-            pt2_fail(r, "%lld is not a size that can be", (long long)*out));
+    return pt2_integer(r, value, out) && ((*out >= 0 && *out <= (int64_t)EF_MAX_EXTENT) ||
+                                          pt2_fail(r, "%lld is not a size that can be", (long long)*out));
 }
 
 static bool sizes_of(pt2_reader *r, json_t *list, uint32_t rank, const int64_t **out, bool *symbolic)
@@ -256,9 +255,10 @@ static bool inline_submodule(pt2_reader *r, pt2_scope *scope, json_t *node, json
     json_t *args = json_object_get(node, "inputs"), *outputs = flat_outputs(json_object_get(node, "outputs"));
     bool fine = pt2_scope_open(r, &inner, graph);
     json_t *in = fine ? pt2_array(r, graph, "inputs") : NULL, *out = in ? pt2_array(r, graph, "outputs") : NULL;
-    fine = out && ((json_array_size(in) + first == json_array_size(args) &&
-                    json_array_size(out) == json_array_size(outputs)) ||
-                   pt2_fail(r, "does not fit its submodule"));
+    fine =
+        out &&
+        ((json_array_size(in) + first == json_array_size(args) && json_array_size(out) == json_array_size(outputs)) ||
+         pt2_fail(r, "does not fit its submodule"));
     for (uint32_t i = 0; fine && i < json_array_size(in); i++)
         fine = pass(r, scope, json_object_get(json_array_get(args, i + first), "arg"), &inner, json_array_get(in, i));
     fine = fine && pt2_nodes(r, &inner, graph, depth + 1);

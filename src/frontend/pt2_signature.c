@@ -33,6 +33,7 @@ static bool input_kind(pt2_reader *r, json_t *spec, json_t **body, ef_xinput *in
 
 static bool refuse_dynamic(pt2_reader *r, const char *name)
 {
+    r->where[0] = '\0';
     return pt2_fail(r, "input '%.80s' has a dynamic size; export the module without dynamic_shapes", name);
 }
 
@@ -97,7 +98,8 @@ static bool read_input(pt2_reader *r, pt2_scope *scope, json_t *argument, json_t
 
 bool pt2_inputs(pt2_reader *r, pt2_scope *scope, json_t *graph, json_t *signature)
 {
-    json_t *arguments = pt2_array(r, graph, "inputs"), *specs = arguments ? pt2_array(r, signature, "input_specs") : NULL;
+    json_t *arguments = pt2_array(r, graph, "inputs"),
+           *specs = arguments ? pt2_array(r, signature, "input_specs") : NULL;
     if (!specs)
         return false;
     if (json_array_size(arguments) != json_array_size(specs))

@@ -15,7 +15,7 @@ for source in src/ir/*.c; do
 done
 clang -std=gnu17 -g -O1 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -Isrc \
     -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-    -o "$work/fuzz_text" tests/fuzz/fuzz_text.c "${ir[@]}" src/support/*.c -lxxhash -lm
+    -o "$work/fuzz_text" tests/fuzz/fuzz_text.c "${ir[@]}" src/support/*.c -lxxhash -lzip -lm
 find tests/programs tests/derivations -name '*.ef' -exec cp -t "$work/seeds" {} +
 
 common=(-dict=tests/fuzz/text.dict -max_len=2048 -timeout=10 -rss_limit_mb=2048 -artifact_prefix="$work/")

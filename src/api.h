@@ -1,0 +1,33 @@
+/* The handles of the public interface, for the files that implement it. Private to src/api*.c. */
+#ifndef EF_API_H
+#define EF_API_H
+
+#include "equiforge.h"
+#include "ir/expr.h"
+#include "rules/language.h"
+#include "support/arena.h"
+#include "support/vec.h"
+
+struct equiforge_session {
+    ef_ctx *ctx;
+    ef_diag diag;
+    ef_ruleset *builtin, *scalar; /* NULL until asked for */
+    EF_VEC(equiforge_rule) rules;
+    ef_arena *report;     /* of the last rule check */
+    ef_arena *inspection; /* of the last file inspected */
+};
+
+struct equiforge_program {
+    equiforge_session *session;
+    ef_program *ir;
+    ef_arena *inspection, *search, *explanation, *run;
+};
+
+/* Every call that can fail starts here: the message is about this call alone. */
+ef_diag *ef_api_diag(equiforge_session *session);
+/* An empty arena in place of the old one. */
+ef_arena *ef_api_arena(ef_arena **arena);
+/* What a program consists of, in an arena. */
+void ef_api_inspect(const ef_program *ir, ef_arena *arena, equiforge_inspection *inspection);
+
+#endif
