@@ -99,7 +99,11 @@ static void step_reshape(const ef_maps *m, const ef_knode *node, const ef_knode 
 {
     ef_var a[EF_MAX_RANK * EF_MAX_ATOMS], b[EF_MAX_RANK * EF_MAX_ATOMS];
     unsigned na = all_atoms(m, node, a), nb = all_atoms(m, child, b);
-    if (na == nb && memcmp(a, b, na * sizeof *a) == 0) {
+    bool regroups = na == nb; /* by these or by other names */
+    for (unsigned i = 0; regroups && i < na; i++)
+        regroups =
+            a[i] == b[i] || ef_sched_var(m->graph, m->schedule, a[i]) == ef_sched_var(m->graph, m->schedule, b[i]);
+    if (regroups) {
         memcpy(inner, index, na * sizeof *index);
         return;
     }

@@ -36,7 +36,7 @@ static bool next_setting(const char **text, const char *what, setting *s, ef_dia
     return true;
 }
 
-static bool in_derived(const ef_ctx *ctx, ef_var var)
+static bool in_derived(ef_ctx *ctx, ef_var var)
 {
     for (ef_var v = 0; v < ef_var_count(ctx); v++) {
         const ef_var_info *info = ef_var_at(ctx, v);
@@ -46,7 +46,8 @@ static bool in_derived(const ef_ctx *ctx, ef_var var)
                                                        : 0;
         for (unsigned i = 0; i < parts; i++) {
             const ef_var *atoms = NULL;
-            for (unsigned a = 0, n = ef_dim_atoms(ctx, part[i], &atoms); a < n; a++)
+            ef_dim base = ef_dim_base(ctx, part[i]);
+            for (unsigned a = 0, n = base == EF_NONE ? 0 : ef_dim_atoms(ctx, base, &atoms); a < n; a++)
                 if (atoms[a] == var)
                     return true;
         }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ir/text.h"
+#include "ir/twin.h"
 
 typedef struct {
     ef_text *source;
@@ -110,7 +111,7 @@ static ef_expr build(builder *b, uint32_t at);
 static ef_expr add(builder *b, const ef_text_node *node, uint64_t attr, const ef_expr *operand)
 {
     ef_diag inner = {0};
-    ef_expr e = ef_dag_add(b->dag, (ef_op)node->op, attr, operand, node->count, &inner);
+    ef_expr e = ef_twin_add(b->dag, (ef_op)node->op, attr, operand, node->count, &inner);
     if (e == EF_NONE)
         return type_error(b, node, operand, &inner);
     return type_ok(b->source, node->at, ef_dag_type(b->dag, e)) ? e : EF_NONE;
@@ -248,7 +249,10 @@ static ef_expr build_input(builder *b, const ef_text_def *def, uint32_t *input)
     ef_text *s = b->source;
     ef_diag inner = {0};
     ef_dim dims[EF_MAX_RANK];
-    ef_type type = ef_type_tensor(s->ctx, (ef_dtype)def->dtype, dims, shape_dims(s, def->shape, dims));
+    unsigned rank = shape_dims(s, def->shape, dims);
+    if (!ef_twin_dims(s->ctx, dims, rank))
+        shape_dims(s, def->shape, dims);
+    ef_type type = ef_type_tensor(s->ctx, (ef_dtype)def->dtype, dims, rank);
     if (!type_ok(s, def->at, type))
         return EF_NONE;
     *input = ef_input_declare(s->ctx, def->name, (unsigned)strlen(def->name), type, &inner);

@@ -1,8 +1,8 @@
 /* Dimensions, axes and shapes of the text form; they are interned while they are read.
  *
  *     dimension = factor {"*" factor}                                    m*k
- *     factor    = (NAME | "1" | "(" dimension {"+" dimension} ")" | "|" axis "|") {"[" start ":" stop "]"}
- *     axis      = factor "." level                                      k.0, k[0:64].1
+ *     factor    = (NAME | "1" | "(" dimension {"+" dimension} ")" | "|" axis "|") {"[" start ":" stop "]" | "'"}
+ *     axis      = factor "." level                                      k.0, k'.0, k[0:64].1
  *
  * A shape may also have plain numbers (text_unify.c). */
 #include <inttypes.h>
@@ -26,6 +26,7 @@ static uint32_t var_bytes(ef_text *s, ef_var var)
         for (unsigned i = 0, n = ef_dims_at(s->ctx, info->parts, &parts); i < n && bytes <= EF_TEXT_DIM; i++)
             bytes += ef_text_dim_bytes(s, parts[i]) + 3;
         break;
+    case EF_VAR_TWIN: bytes = ef_text_dim_bytes(s, info->parent) + 1; break;
     case EF_VAR_COUNT: bytes = var_bytes(s, ef_axis_var(info->axis)) + 4; break;
     }
     s->var_bytes.at[var] = bytes;
@@ -126,7 +127,17 @@ static bool dimension_name(ef_text *s, ef_dim *dim)
     return true;
 }
 
-/* A variable, 1, (dimension), (a + b) or |axis|, and slices of it. */
+/* What a ' behind a dimension makes of it. */
+static bool dimension_twin(ef_text *s, size_t at, ef_dim *dim)
+{
+    ef_dim twin = ef_dim_twin(s->ctx, *dim);
+    if (twin == EF_NONE)
+        return ef_text_fail(s, at, "a collected dimension, or one of many parts, has no other name");
+    *dim = twin;
+    return ef_text_dim_ok(s, at, twin);
+}
+
+/* A variable, 1, (dimension), (a + b) or |axis|, and slices and twins of it. */
 static bool factor(ef_text *s, unsigned depth, ef_dim *dim)
 {
     int c = ef_text_next(s);
@@ -154,10 +165,17 @@ static bool factor(ef_text *s, unsigned depth, ef_dim *dim)
     } else if (!dimension_name(s, dim)) {
         return false;
     }
-    while (ef_text_accept(s, '['))
-        if (!dimension_slice(s, at, dim))
-            return false;
-    return true;
+    for (;;) {
+        if (ef_text_accept(s, '[')) {
+            if (!dimension_slice(s, at, dim))
+                return false;
+        } else if (ef_text_accept(s, '\'')) {
+            if (!dimension_twin(s, at, dim))
+                return false;
+        } else {
+            return true;
+        }
+    }
 }
 
 static bool dimension(ef_text *s, unsigned depth, ef_dim *dim)

@@ -98,6 +98,7 @@ static int compare_vars(const ef_ctx *ctx, ef_var a, ef_var b)
         order = compare_dims(ctx, x->parent, y->parent);
         order = order ? order : compare_numbers(x->start, y->start);
         return order ? order : compare_numbers(x->stop, y->stop);
+    case EF_VAR_TWIN: return compare_dims(ctx, x->parent, y->parent);
     case EF_VAR_CONCAT: return compare_parts(ctx, x->parts, y->parts);
     case EF_VAR_COUNT: return compare_axes(ctx, x->axis, y->axis);
     }
@@ -334,7 +335,7 @@ static void see_var(printer *p, ef_var var)
     if (p->var_seen[var])
         return;
     p->var_seen[var] = 1;
-    if (info->kind == EF_VAR_SLICE)
+    if (info->kind == EF_VAR_SLICE || info->kind == EF_VAR_TWIN)
         see_dim(p, info->parent);
     else if (info->kind == EF_VAR_COUNT)
         see_var(p, ef_axis_var(info->axis));

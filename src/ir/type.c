@@ -105,8 +105,13 @@ const ef_var_info *ef_var_at(const ef_ctx *ctx, ef_var var)
 
 void ef_var_resize(ef_ctx *ctx, ef_var var, uint64_t extent)
 {
-    if (ctx->vars.at[var].kind == EF_VAR_NAMED)
+    if (ctx->vars.at[var].kind != EF_VAR_NAMED)
+        return;
+    while (var != EF_NONE) {
         ctx->vars.at[var].extent = extent;
+        uint32_t key[] = {EF_VAR_TWIN, var}, at = ef_intern_find(ctx->derived, key, sizeof key);
+        var = at == UINT32_MAX ? EF_NONE : ctx->derived_vars.at[at];
+    }
 }
 
 /* One variable per key: equal slices, concatenations and counts are the same variable. */
@@ -190,6 +195,81 @@ ef_dim ef_dim_count(ef_ctx *ctx, ef_axis axis)
 {
     uint32_t key[] = {EF_VAR_COUNT, axis};
     return ef_dim_of_var(ctx, derived_var(ctx, key, 2, (ef_var_info){.kind = EF_VAR_COUNT, .axis = axis}));
+}
+
+static ef_dim map_atoms(ef_ctx *ctx, ef_dim dim, ef_dim (*of_var)(ef_ctx *, ef_var));
+
+/* The variable made again of parts to which `of_dim` was applied. */
+static ef_dim remade(ef_ctx *ctx, ef_var var, ef_dim (*of_dim)(ef_ctx *, ef_dim))
+{
+    const ef_var_info info = ctx->vars.at[var];
+    ef_dim part[EF_MAX_FIELDS];
+    const ef_dim *parts;
+    if (info.kind == EF_VAR_SLICE) {
+        ef_dim parent = of_dim(ctx, info.parent);
+        if (parent == info.parent) /* not sliced again: the parent may have another extent by now */
+            return ef_dim_of_var(ctx, var);
+        return parent == EF_NONE ? EF_NONE : ef_dim_slice(ctx, parent, info.start, info.stop);
+    }
+    unsigned n = ef_dims_at(ctx, info.parts, &parts);
+    if (n > EF_MAX_FIELDS)
+        return EF_NONE;
+    memcpy(part, parts, n * sizeof *part); /* interning may move the list */
+    for (unsigned i = 0; i < n; i++)
+        if ((part[i] = of_dim(ctx, part[i])) == EF_NONE)
+            return EF_NONE;
+    return ef_dim_concat(ctx, part, n);
+}
+
+static ef_dim twin_of_var(ef_ctx *ctx, ef_var var)
+{
+    const ef_var_info info = ctx->vars.at[var];
+    uint32_t key[] = {EF_VAR_TWIN, var};
+    switch (info.kind) {
+    case EF_VAR_COUNT: return EF_NONE;
+    case EF_VAR_SLICE:
+    case EF_VAR_CONCAT: return remade(ctx, var, ef_dim_twin);
+    default: break;
+    }
+    ef_dim parent = ef_dim_of_var(ctx, var);
+    return ef_dim_of_var(
+        ctx, derived_var(ctx, key, 2, (ef_var_info){.kind = EF_VAR_TWIN, .extent = info.extent, .parent = parent}));
+}
+
+static ef_dim base_of_var(ef_ctx *ctx, ef_var var)
+{
+    const ef_var_info info = ctx->vars.at[var];
+    switch (info.kind) {
+    case EF_VAR_TWIN: return ef_dim_base(ctx, info.parent);
+    case EF_VAR_SLICE:
+    case EF_VAR_CONCAT: return remade(ctx, var, ef_dim_base);
+    default: return ef_dim_of_var(ctx, var);
+    }
+}
+
+static ef_dim map_atoms(ef_ctx *ctx, ef_dim dim, ef_dim (*of_var)(ef_ctx *, ef_var))
+{
+    const ef_var *atoms, *one;
+    ef_var mapped[EF_MAX_ATOMS];
+    unsigned n = ef_dim_atoms(ctx, dim, &atoms);
+    memcpy(mapped, atoms, n * sizeof *mapped);
+    for (unsigned i = 0; i < n; i++) {
+        ef_dim d = of_var(ctx, mapped[i]);
+        if (d == EF_NONE || ef_dim_atoms(ctx, d, &one) != 1)
+            return EF_NONE;
+        mapped[i] = one[0];
+    }
+    return ef_dim_product(ctx, mapped, n);
+}
+
+ef_dim ef_dim_twin(ef_ctx *ctx, ef_dim dim)
+{
+    return map_atoms(ctx, dim, twin_of_var);
+}
+
+ef_dim ef_dim_base(ef_ctx *ctx, ef_dim dim)
+{
+    return map_atoms(ctx, dim, base_of_var);
 }
 
 ef_dims ef_dims_intern(ef_ctx *ctx, const ef_dim *dims, unsigned count)
@@ -406,6 +486,10 @@ void ef_var_print(const ef_ctx *ctx, ef_var var, ef_strbuf *out)
             ef_dim_print(ctx, parts[i], out);
         }
         ef_strbuf_puts(out, ")");
+        break;
+    case EF_VAR_TWIN:
+        ef_dim_print(ctx, info->parent, out);
+        ef_strbuf_puts(out, "'");
         break;
     case EF_VAR_COUNT:
         ef_strbuf_puts(out, "|");

@@ -2,7 +2,8 @@
  *
  * A dimension VARIABLE is a named extent (rows of Q, keys, head dimension). A DIMENSION of a tensor is an ordered
  * product of variables: 32 heads of 128 merged into 4096 columns are the dimension h*d. The empty product is the unit
- * dimension, extent 1, id 0. Extent-1 variables do not exist: they are the unit dimension.
+ * dimension, extent 1, id 0. Extent-1 variables do not exist: they are the unit dimension. Where one variable would
+ * stand in two dimensions of a tensor, as in the scores of self-attention, the second is its TWIN s' (twin.h).
  *
  * A parallel AXIS is (variable, level): level 0 is the outer split (blocks), level 1 the inner tile (the loop inside a
  * block). An axis cuts the dimension whose FIRST variable is the axis's own; a tensor without that variable is
@@ -51,6 +52,7 @@ typedef enum {
     EF_VAR_NAMED,
     EF_VAR_SLICE,  /* positions [start, stop) of a dimension */
     EF_VAR_CONCAT, /* several dimensions one after the other */
+    EF_VAR_TWIN,   /* the same positions as another variable, by another name: s', see twin.h */
     EF_VAR_COUNT   /* the coordinates of a parallel axis: what a collection makes; extent symbolic (0) */
 } ef_var_kind;
 
@@ -58,7 +60,7 @@ typedef struct {
     const char *name; /* EF_VAR_NAMED only */
     ef_var_kind kind;
     uint64_t extent;
-    ef_dim parent; /* SLICE */
+    ef_dim parent; /* SLICE; TWIN: of one variable */
     uint32_t start, stop;
     ef_dims parts; /* CONCAT */
     ef_axis axis;  /* COUNT */
@@ -90,8 +92,8 @@ ef_var ef_var_named(ef_ctx *ctx, const char *name, unsigned length, uint64_t ext
 ef_var ef_var_find(const ef_ctx *ctx, const char *name, unsigned length); /* EF_NONE when absent */
 uint32_t ef_var_count(const ef_ctx *ctx);
 const ef_var_info *ef_var_at(const ef_ctx *ctx, ef_var var);
-/* Changes the extent of a named variable: how the checker re-evaluates a program at small sizes. Derived variables
- * (slices, concatenations) keep theirs. */
+/* Changes the extent of a named variable: how the checker re-evaluates a program at small sizes. Its twins change with
+ * it; other derived variables (slices, concatenations) keep theirs. */
 void ef_var_resize(ef_ctx *ctx, ef_var var, uint64_t extent);
 
 /* Dimensions. */
@@ -103,6 +105,8 @@ bool ef_dim_is_count(const ef_ctx *ctx, ef_dim dim); /* made by a collection */
 ef_dim ef_dim_slice(ef_ctx *ctx, ef_dim dim, uint32_t start, uint32_t stop);
 ef_dim ef_dim_concat(ef_ctx *ctx, const ef_dim *parts, unsigned count);
 ef_dim ef_dim_count(ef_ctx *ctx, ef_axis axis);
+ef_dim ef_dim_twin(ef_ctx *ctx, ef_dim dim); /* s as s', h*d as h'*d', s[0:4] as s'[0:4]; EF_NONE of a count */
+ef_dim ef_dim_base(ef_ctx *ctx, ef_dim dim); /* without any ' */
 ef_dims ef_dims_intern(ef_ctx *ctx, const ef_dim *dims, unsigned count);
 unsigned ef_dims_at(const ef_ctx *ctx, ef_dims list, const ef_dim **dims);
 

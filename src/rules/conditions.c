@@ -3,6 +3,7 @@
 
 #include "rules/language.h"
 #include "rules/policy.h"
+#include "rules/rename.h"
 
 #define CONDITION(name) static bool name(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
 #define UNUSED (void)scope, (void)a, (void)n, (void)out
@@ -423,6 +424,14 @@ CONDITION(swap_last)
     return true;
 }
 
+/* ?i = sliced(?S): the dimension that slice[S] cuts */
+CONDITION(sliced)
+{
+    UNUSED;
+    *out = ef_slice_index(a[0].attr);
+    return true;
+}
+
 /* ?R = compose(?P, ?Q, ?x): transpose[P](transpose[Q](x)) = transpose[R](x) */
 CONDITION(compose)
 {
@@ -730,6 +739,7 @@ static const struct {
     {"column_dims", column_dims},
     {"swaps_last", swaps_last},
     {"swap_last", swap_last},
+    {"sliced", sliced},
     {"compose", compose},
     {"identity_order", identity_order},
     {"index_before", index_before},
@@ -737,6 +747,13 @@ static const struct {
     {"heads_w", heads_w},
     {"heads_q", heads_q},
     {"heads_p", heads_p},
+    {"renamed", ef_renamed},
+    {"renamed_like", ef_renamed_like},
+    {"renamed_before", ef_renamed_before},
+    {"renamed_but", ef_renamed_but},
+    {"renamed_columns", ef_renamed_columns},
+    {"renamed_count", ef_renamed_count},
+    {"no_twin", ef_no_twin},
     {"nest_left", nest_left},
     {"tensor_level", tensor_level},
     {"loop_here", loop_here},

@@ -56,6 +56,17 @@ static bool regroup(ef_walk *w, ef_type_info *x)
     return set_dims(x, dims, rank);
 }
 
+/* The same shape with some dimensions by the name of their twin. */
+static bool rename_some(ef_walk *w, ef_type_info *x)
+{
+    bool all = ef_draw_chance(w->d, 30);
+    for (unsigned i = 0; i < x->rank; i++) {
+        ef_dim twin = all || ef_draw_chance(w->d, 50) ? ef_dim_twin(w->ctx, x->dim[i]) : x->dim[i];
+        x->dim[i] = twin == EF_NONE ? x->dim[i] : twin;
+    }
+    return true;
+}
+
 /* One dimension of a name of its own, with as many elements. */
 static bool flatten(ef_walk *w, ef_type_info *x)
 {
@@ -78,7 +89,9 @@ ef_expr ef_walk_reshape(ef_walk *w, const ef_pattern_node *p, ef_type want)
     uint64_t dims = ef_walk_slot_give(w, &p->slot[0], ef_walk_dims(w, &x));
     uint32_t way = ef_draw_below(w->d, 100);
     bool ok = true;
-    if (way < 30)
+    if (way < (w->d->uses[EF_CONCAT] ? 60u : 20u)) /* two shapes must fit there */
+        ok = rename_some(w, &x);
+    else if (way < 45)
         while (x.rank && x.dim[x.rank - 1] == EF_UNIT && ef_draw_chance(w->d, 80))
             x.rank--;
     else if (way < 90)

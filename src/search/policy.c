@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "ir/twin.h"
+
 #define MAX_COMPONENTS 4
 
 static ef_policy_state *state_of(const ef_scope *scope)
@@ -216,6 +218,28 @@ static bool has_parent(ef_egraph *g, ef_id class, ef_op op)
     return false;
 }
 
+/* Whether node n is a renaming (ir/twin.h): kernels read what was stored by any name. */
+static bool is_renaming(ef_egraph *g, ef_id n)
+{
+    if (g->op.at[n] != EF_RESHAPE)
+        return false;
+    ef_type from = ef_egraph_type(g, ef_node_children(g, n)[0]), to = ef_egraph_type(g, n);
+    return from != to && ef_twin_renames(g->ctx, ef_type_at(g->ctx, from), ef_type_at(g->ctx, to));
+}
+
+/* Whether a matmul has the class as its operand, by whatever name. */
+static bool feeds_matmul(ef_egraph *g, ef_id class, unsigned depth)
+{
+    if (has_parent(g, class, EF_MATMUL))
+        return true;
+    for (uint32_t p = g->first_parent.at[class]; depth && p != EF_NONE; p = g->parent.at[p].next) {
+        ef_id n = g->parent.at[p].node;
+        if (!g->dead.at[n] && is_renaming(g, n) && feeds_matmul(g, ef_find(g, n), depth - 1))
+            return true;
+    }
+    return false;
+}
+
 static bool worth_storing(const ef_scope *scope, ef_id class)
 {
     ef_egraph *g = scope->graph;
@@ -226,11 +250,14 @@ static bool worth_storing(const ef_scope *scope, ef_id class)
         if (ef_find(g, s->outputs.at[i]) == class)
             return true;
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
+        if (is_renaming(g, n))
+            return false; /* what it renames is stored instead */
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
         if (g->op.at[n] == EF_MATMUL || g->op.at[n] == EF_REDUCE || g->op.at[n] == EF_COLLECT)
             return true;
     if (has_parent(g, class, EF_SLICE) || has_parent(g, class, EF_CONCAT))
         return true; /* tiles of parts are read from what was stored: views do not move through a cut part */
-    return has_parent(g, class, EF_MATMUL) && in_cone(scope, class, EF_NONE);
+    return feeds_matmul(g, class, 2) && in_cone(scope, class, EF_NONE);
 }
 
 static void update_storable(const ef_scope *scope)
