@@ -114,7 +114,8 @@ static equiforge_tensor describe(ef_ctx *ctx, ef_arena *arena, const char *name,
     const ef_type_info *info = ef_type_at(ctx, type);
     ef_strbuf text = {0};
     ef_type_print(ctx, type, &text);
-    equiforge_tensor tensor = {.name = name, .type = take_text(arena, &text), .dtype = "tuple"};
+    equiforge_tensor tensor = {
+        .name = ef_arena_strndup(arena, name, strlen(name)), .type = take_text(arena, &text), .dtype = "tuple"};
     if (info->is_tuple)
         return tensor;
     const char **dim = ef_arena_alloc(arena, info->rank * sizeof *dim);

@@ -72,7 +72,7 @@ def test_text_names_parameters_and_operators(equiforge):
 
 
 def rewrite(source, target, change, compression=zipfile.ZIP_STORED):
-    """Copies an archive; change(name, bytes) gives new bytes, another name with bytes, or None to leave an entry out."""
+    """Copies an archive; change(name, bytes) gives new bytes, another entry, or None to leave it out."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", compression) as new:
         for name in old.namelist():
             result = change(name.split("/", 1)[1], old.read(name))

@@ -1,4 +1,4 @@
-"""Exports small modules with the installed PyTorch, each to NAME.pt2, beside NAME.json that says what a reader must find.
+"""Exports small modules with the installed PyTorch, each to NAME.pt2, beside NAME.json: what a reader must find.
 
     python tests/frontend/make_archives.py FOLDER [NAME ...]
 
