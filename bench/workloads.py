@@ -169,7 +169,7 @@ class QknormMla(Layer):
 
 class HyperConnection(Layer):
     """A manifold-constrained hyper-connection around a block: reads the streams X[B, n, width] with weights `pre`, adds
-    the block's result with weights `post`, and mixes the streams with a doubly stochastic matrix. Weights are float32."""
+    the block's result with weights `post`, mixes the streams with a doubly stochastic matrix. Weights are float32."""
 
     def __init__(self, width: int, streams: int):
         super().__init__()
@@ -319,9 +319,13 @@ def cache_cost(b: int, heads: int, positions: int, key: int, value: int) -> floa
 
 
 def programs(b: int) -> list[Workload]:
-    def case(name: str, sizes: Sizes, reduced: Sizes, build, necessary, shapes=lambda s: [(s["b"], s["k"])]):
+    def case(name: str, sizes: Sizes, reduced: Sizes, build, necessary) -> Workload:
         sizes, reduced = {"b": b, **sizes}, {"b": min(b, 3), **reduced}
         return Workload(f"{name}/B{b}", "programs", sizes, reduced, build, shapes, necessary)
+
+    def shapes(s: Sizes) -> Shapes:
+        """x[B, k], or two tensors of 8 B rows where there is no matrix."""
+        return [(s["b"], s["k"])] if "k" in s else [(8 * s["b"], s["n"])] * 2
 
     kn, kf, small_kn, small_kf = {"k": 4096, "n": 4096}, {"k": 4096, "f": 11008}, {"k": 64, "n": 96}, {"k": 64, "f": 96}
     return [
@@ -373,7 +377,6 @@ def programs(b: int) -> list[Workload]:
             {"n": 64},
             lambda s: Ngpt(s["n"]),
             lambda s: (2.0 * 3 * 8 * s["b"] * s["n"], 10.0 * 8 * s["b"] * s["n"]),
-            lambda s: [(8 * s["b"], s["n"])] * 2,
         ),
     ]
 

@@ -93,6 +93,11 @@ EF_API equiforge_status equiforge_inspect_file(equiforge_session *session, const
 /* The same for an open program. Cannot fail. */
 EF_API equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspection *inspection);
 
+/* The program as a Python module that imports torch only: a function of the program's name that takes the inputs, and
+ * `dtype=torch.float64` for exact results; the module's comments say more. NULL and a message when the program is not
+ * tensor-level. Owned by the program. */
+EF_API const char *equiforge_torch(equiforge_program *program);
+
 /* ---- rules (paper, section 4 and table 1) ---- */
 
 typedef struct {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "codegen/torch.h"
 #include "codegen/trial.h"
 #include "egraph/explain.h"
 #include "ir/expr.h"
@@ -102,6 +103,7 @@ void equiforge_close(equiforge_program *program)
     if (!program)
         return;
     ef_arena_free(program->inspection);
+    ef_arena_free(program->torch);
     ef_arena_free(program->search);
     ef_arena_free(program->explanation);
     ef_arena_free(program->run);
@@ -193,6 +195,14 @@ equiforge_status equiforge_inspect(equiforge_program *program, equiforge_inspect
     ef_api_diag(program->session);
     ef_api_inspect(program->ir, ef_api_arena(&program->inspection), inspection);
     return EQUIFORGE_OK;
+}
+
+const char *equiforge_torch(equiforge_program *program)
+{
+    ef_strbuf text = {0};
+    bool fine = ef_codegen_torch(program->ir, program->ir->name, &text, ef_api_diag(program->session));
+    const char *source = take_text(ef_api_arena(&program->torch), &text);
+    return fine ? source : NULL;
 }
 
 /* ---- rules ---- */

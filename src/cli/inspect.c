@@ -76,18 +76,33 @@ static void print_text(const equiforge_inspection *p)
         print_operators("external", p->external, p->externals);
 }
 
+static equiforge_status print_torch(equiforge_session *session, const char *file)
+{
+    equiforge_program *program;
+    equiforge_status status = equiforge_open(session, file, &program);
+    const char *source = status == EQUIFORGE_OK ? equiforge_torch(program) : NULL;
+    if (source)
+        fputs(source, stdout);
+    equiforge_close(program);
+    return source ? EQUIFORGE_OK : EQUIFORGE_BAD_INPUT;
+}
+
 int cli_inspect(int argc, char **argv)
 {
     const char *file = NULL;
-    bool json = false;
-    const cli_option options[] = {{"--json", CLI_FLAG, &json}};
-    if (!cli_arguments(argc, argv, options, 1, &file))
+    bool json = false, torch = false;
+    const cli_option options[] = {{"--json", CLI_FLAG, &json}, {"--torch", CLI_FLAG, &torch}};
+    if (!cli_arguments(argc, argv, options, 2, &file))
         return EQUIFORGE_BAD_INPUT;
+    if (json && torch)
+        return cli_fail("inspect: --torch prints Python, not JSON: choose one");
     equiforge_session *session = equiforge_session_new();
     equiforge_inspection inspection;
-    equiforge_status status = equiforge_inspect_file(session, file, &inspection);
+    equiforge_status status = torch ? print_torch(session, file) : equiforge_inspect_file(session, file, &inspection);
     if (status != EQUIFORGE_OK)
         cli_report(session, status);
+    else if (torch)
+        ; /* it is printed */
     else if (!json)
         print_text(&inspection);
     else if (!print_json(&inspection))

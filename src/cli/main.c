@@ -11,8 +11,9 @@ static const struct {
     const char *options; /* for its own help */
 } verbs[] = {
     {"inspect", cli_inspect,
-     "inspect FILE [--json]\n"
+     "inspect FILE [--torch] [--json]\n"
      "  Inputs, outputs and operators of a program (.ef) or an exported module (.pt2).\n",
+     "  --torch            prints a program (.ef) as PyTorch source instead\n"
      "  --json             one JSON object\n"},
     {"rules", cli_rules,
      "rules [--check [--instances N] [--seed S]] [--json]\n"

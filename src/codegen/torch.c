@@ -31,7 +31,8 @@ typedef struct {
     const ef_dag *dag;
     ef_ctx *ctx;
     node_info *node;
-    bool *var_used; /* variables whose extents the code needs */
+    const char **input; /* names of the inputs */
+    bool *var_used;     /* variables whose extents the code needs */
     ef_intern *taken;
     ef_arena *arena;
     ef_strbuf *out;
@@ -79,9 +80,6 @@ static const char *const templates[EF_OP_COUNT] = {
 static const char *const torch_types[EF_DTYPE_COUNT] = {
     [EF_BOOL] = "torch.bool", [EF_NUM] = "torch.float64", [EF_I32] = "torch.int32", [EF_I64] = "torch.int64",
     [EF_F16] = "f16",         [EF_BF16] = "bf16",         [EF_F32] = "f32",         [EF_F64] = "f64"};
-
-static const char *const float_types[EF_DTYPE_COUNT] = {
-    [EF_F16] = "float16", [EF_BF16] = "bfloat16", [EF_F32] = "float32", [EF_F64] = "float64"};
 
 static void print_value(printer *p, ef_expr e, ef_strbuf *out);
 
@@ -153,10 +151,10 @@ static bool survey(printer *p, ef_diag *diag)
 static const char *fresh_name(printer *p, const char *wanted)
 {
     static const char *const reserved[] = {
-        "torch",    "dtype",  "sizes", "device", "inputs", "f16",    "bf16",   "f32",    "f64",   "and",  "as",
-        "assert",   "async",  "await", "break",  "class",  "continue", "def",  "del",    "elif",  "else", "except",
-        "finally",  "for",    "from",  "global", "if",     "import", "in",     "is",     "lambda", "nonlocal", "not",
-        "or",       "pass",   "raise", "return", "try",    "while",  "with",   "yield",  "None",  "True", "False"};
+        "torch",   "dtype", "sizes", "device", "t",     "f16",      "bf16", "f32",   "f64",    "and",      "as",
+        "assert",  "async", "await", "break",  "class", "continue", "def",  "del",   "elif",   "else",     "except",
+        "finally", "for",   "from",  "global", "if",    "import",   "in",   "is",    "lambda", "nonlocal", "not",
+        "or",      "pass",  "raise", "return", "try",   "while",    "with", "yield", "None",   "True",     "False"};
     ef_strbuf text = {0};
     ef_strbuf_puts(&text, wanted);
     if (!text.length || isdigit((unsigned char)text.text[0]) || (wanted[0] == 'n' && wanted[1] == '_'))
@@ -174,15 +172,11 @@ static const char *fresh_name(printer *p, const char *wanted)
 
 static void name_inputs(printer *p)
 {
-    for (ef_expr e = 0; e < ef_dag_count(p->dag); e++)
-        if (ef_dag_op(p->dag, e) == EF_INPUT)
-            p->node[e].name = NULL;
     for (uint32_t i = 0; i < p->program->inputs; i++) {
-        const char *name = fresh_name(p, ef_input_name(p->ctx, p->program->input[i]));
+        p->input[i] = fresh_name(p, ef_input_name(p->ctx, p->program->input[i]));
         for (ef_expr e = 0; e < ef_dag_count(p->dag); e++)
             if (ef_dag_op(p->dag, e) == EF_INPUT && ef_dag_attr(p->dag, e) == p->program->input[i])
-                p->node[e].name = name;
-        ef_strbuf_printf(p->out, "%s, ", name);
+                p->node[e].name = p->input[i];
     }
 }
 
@@ -276,27 +270,36 @@ static bool promotes(const printer *p, const ef_expr *child, unsigned first, uns
     if (type_of(p, child[which])->dtype == EF_NUM)
         return false;
     for (unsigned i = first; i < count; i++)
-        if (i != which && !p->node[child[i]].folded && type_of(p, child[i])->rank && type_of(p, child[i])->dtype == want)
+        if (i != which && !p->node[child[i]].folded && type_of(p, child[i])->rank &&
+            type_of(p, child[i])->dtype == want)
             return true;
     return false;
 }
 
-/* One operand of an operator that computes in type `want`. `number`: a plain number is accepted. */
-static void print_operand(printer *p, const ef_expr *child, unsigned first, unsigned count, unsigned which,
-                          ef_dtype want, bool number, ef_strbuf *out)
+/* How an operand stands in its operator. */
+typedef struct {
+    ef_dtype want; /* the type that the operator computes in */
+    bool number;   /* a plain number is accepted */
+    bool infix;    /* beside others, without brackets of the operator's own */
+} position;
+
+/* Operand `which` of `count`, the first of which may be a condition (`first` = 1). */
+static void print_operand(printer *p, const ef_expr *child, unsigned first, unsigned count, unsigned which, position at,
+                          ef_strbuf *out)
 {
     ef_expr e = child[which];
     ef_dtype dtype = (ef_dtype)type_of(p, e)->dtype;
-    if (p->node[e].folded && number) {
-        bool brackets = loose(p, e);
-        ef_strbuf_puts(out, brackets ? "(" : "");
+    bool number = p->node[e].folded && at.number;
+    bool cast = !number && dtype != at.want && !promotes(p, child, first, count, which, at.want);
+    bool brackets = loose(p, e) && (at.infix || cast) && (number || !p->node[e].folded);
+    ef_strbuf_puts(out, brackets ? "(" : "");
+    if (number)
         print_number(p->node[e].value, dtype, out);
-        ef_strbuf_puts(out, brackets ? ")" : "");
-        return;
-    }
-    print_bracketed(p, e, out);
-    if (dtype != want && !promotes(p, child, first, count, which, want))
-        ef_strbuf_printf(out, ".to(%s)", torch_types[want]);
+    else
+        print_tensor(p, e, out);
+    ef_strbuf_puts(out, brackets ? ")" : "");
+    if (cast)
+        ef_strbuf_printf(out, ".to(%s)", torch_types[at.want]);
 }
 
 /* ---- operators ---- */
@@ -330,15 +333,16 @@ static void print_pointwise(printer *p, ef_expr e, ef_op op, ef_strbuf *out)
         template = op == EF_MAX ? (tensor ? "torch.clamp($1, min=$0)" : "torch.clamp($0, min=$1)")
                                 : (tensor ? "torch.clamp($1, max=$0)" : "torch.clamp($0, max=$1)");
     }
+    bool infix = strncmp(template, "torch.", 6) != 0;
     bool two_numbers = op == EF_SELECT && p->node[child[1]].folded && p->node[child[2]].folded;
     for (const char *c = template; *c; c++) {
         unsigned which = c[1] - (unsigned)'0';
         if (*c != '$')
             ef_strbuf_add(out, c, 1);
         else if (op == EF_SELECT && which == 0)
-            print_bracketed(p, child[0], out);
+            print_tensor(p, child[0], out);
         else
-            print_operand(p, child, first, count, which, want, !(two_numbers && which == 1), out);
+            print_operand(p, child, first, count, which, (position){want, !(two_numbers && which == 1), infix}, out);
         c += *c == '$';
     }
 }
@@ -350,7 +354,7 @@ static void print_matmul(printer *p, ef_expr e, ef_strbuf *out)
     ef_dtype want = (ef_dtype)type_of(p, e)->dtype;
     ef_strbuf_puts(out, "torch.matmul(");
     for (unsigned i = 0; i < 2; i++) { /* torch.matmul promotes nothing */
-        print_operand(p, &child[i], 0, 1, 0, want, false, out);
+        print_operand(p, &child[i], 0, 1, 0, (position){want, false, false}, out);
         ef_strbuf_puts(out, i ? ")" : ", ");
     }
 }
@@ -400,7 +404,7 @@ static void print_list(printer *p, const ef_expr *child, unsigned count, ef_dtyp
         if (want == EF_DTYPE_COUNT)
             print_tensor(p, child[i], out);
         else
-            print_operand(p, child, 0, count, i, want, false, out);
+            print_operand(p, child, 0, count, i, (position){want, false, false}, out);
         ef_strbuf_puts(out, i + 1 < count || count == 1 ? ", " : "");
     }
 }
@@ -498,7 +502,7 @@ static void print_outputs(printer *p)
         const ef_type_info *type = type_of(p, e);
         print_tensor(p, e, p->out);
         /* A number that met nothing has no type yet. */
-        ef_strbuf_puts(p->out, !p->node[e].folded && type->dtype == EF_NUM && !type->is_tuple ? ".to(f32)" : "");
+        ef_strbuf_puts(p->out, type->dtype == EF_NUM && !type->is_tuple ? ".to(f32)" : "");
         ef_strbuf_puts(p->out, i + 1 < p->program->outputs ? ", " : "\n");
     }
 }
@@ -513,7 +517,8 @@ static void print_signature(const printer *p, const char *title, const char *nam
     ef_strbuf_printf(p->out, "    (\"%s\", \"%s\", (", name,
                      type->dtype == EF_NUM ? "f32" : ef_dtype_names[type->dtype]);
     for (unsigned d = type->rank; d-- > 0;)
-        ef_strbuf_printf(p->out, "%" PRIu64 "%s", ef_dim_extent(p->ctx, type->dim[d]), d || type->rank == 1 ? ", " : "");
+        ef_strbuf_printf(p->out, "%" PRIu64 "%s", ef_dim_extent(p->ctx, type->dim[d]),
+                         d || type->rank == 1 ? ", " : "");
     ef_strbuf_puts(p->out, ")),\n");
 }
 
@@ -623,33 +628,49 @@ static void print_comment(const printer *p)
     ef_strbuf_puts(p->out, "import torch\n\n");
 }
 
-/* What the statements use: the extents of dimensions, the device, element types. */
-static void print_prologue(printer *p)
+static void print_input_names(const printer *p)
 {
+    for (uint32_t i = 0; i < p->program->inputs; i++)
+        ef_strbuf_printf(p->out, "%s%s", i ? ", " : "", p->input[i]);
+}
+
+/* What the statements use: the extents of dimensions, the device, element types. */
+static void print_prologue(printer *p, const char *body)
+{
+    bool types = false;
     if (p->program->inputs)
-        ef_strbuf_puts(p->out, "    device = inputs[0].device\n");
+        ef_strbuf_printf(p->out, "    device = %s.device\n", p->input[0]);
     else
         ef_strbuf_puts(p->out, "    device = torch.get_default_device()\n");
-    ef_strbuf_puts(p->out, "    f16, bf16, f32, f64 = (dtype or t for t in ");
-    for (ef_dtype t = EF_F16; t <= EF_F64; t++)
-        ef_strbuf_printf(p->out, "%storch.%s", t == EF_F16 ? "(" : ", ", float_types[t]);
-    ef_strbuf_puts(p->out, "))\n");
+    for (ef_dtype t = EF_F16; t <= EF_F64; t++) {
+        ef_strbuf use = {0};
+        ef_strbuf_printf(&use, "(%s)", torch_types[t]);
+        types = types || strstr(body, use.text);
+        use.length = 0;
+        ef_strbuf_printf(&use, "dtype=%s,", torch_types[t]);
+        types = types || strstr(body, use.text);
+        ef_strbuf_free(&use);
+    }
+    if (types)
+        ef_strbuf_puts(p->out, "    f16, bf16, f32, f64 = "
+                               "(dtype or t for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64))\n");
     for (ef_var var = 0; var < ef_var_count(p->ctx); var++)
         if (p->var_used[var])
             ef_strbuf_printf(p->out, "    n_%s = sizes.get(\"%s\", %" PRIu64 ")\n", ef_var_at(p->ctx, var)->name,
                              ef_var_at(p->ctx, var)->name, ef_var_at(p->ctx, var)->extent);
     if (!p->program->inputs)
         return;
-    ef_strbuf_puts(p->out, "    ");
-    name_inputs(p);
-    ef_strbuf_puts(p->out, "= (x.to(dtype) if dtype and x.is_floating_point() else x for x in inputs)\n");
+    ef_strbuf_puts(p->out, "    [");
+    print_input_names(p);
+    ef_strbuf_puts(p->out, "] = [t.to(dtype) if dtype and t.is_floating_point() else t for t in [");
+    print_input_names(p);
+    ef_strbuf_puts(p->out, "]]\n");
 }
 
 static void print_module(printer *p, const char *name)
 {
-    /* The statements come first, because only they say which extents they need; names of inputs before those. */
-    ef_strbuf *module = p->out, scratch = {0}, body = {0};
-    p->out = &scratch;
+    /* The statements are printed first, because only they say which extents they need. */
+    ef_strbuf *module = p->out, body = {0};
     name_inputs(p);
     p->out = &body;
     for (ef_expr e = 0; e < ef_dag_count(p->dag); e++)
@@ -660,10 +681,11 @@ static void print_module(printer *p, const char *name)
     print_comment(p);
     print_signatures(p);
     print_batches(p);
-    ef_strbuf_printf(p->out, "\n\ndef %s(*inputs, dtype=None, **sizes):\n", name);
-    print_prologue(p);
+    ef_strbuf_printf(p->out, "\n\ndef %s(", name);
+    print_input_names(p);
+    ef_strbuf_printf(p->out, "%sdtype=None, sizes={}):\n", p->program->inputs ? ", " : "");
+    print_prologue(p, body.text);
     ef_strbuf_puts(p->out, body.text);
-    ef_strbuf_free(&scratch);
     ef_strbuf_free(&body);
 }
 
@@ -677,6 +699,7 @@ bool ef_codegen_torch(const ef_program *program, const char *name, ef_strbuf *ou
                  .arena = arena,
                  .out = out};
     p.node = ef_arena_alloc(arena, ef_dag_count(p.dag) * sizeof *p.node);
+    p.input = ef_arena_alloc(arena, (program->inputs + 1) * sizeof *p.input);
     p.var_used = ef_arena_alloc(arena, (ef_var_count(p.ctx) + 1) * sizeof *p.var_used);
     bool fine = survey(&p, diag);
     if (fine)

@@ -6,14 +6,14 @@
 
 /* Appends a Python module that imports torch only. It defines
  *
- *   NAME(*inputs, dtype=None, **sizes)   the output, or a tuple of several
+ *   NAME(*inputs, dtype=None, sizes={})   the output, or a tuple of several
  *   INPUTS, OUTPUTS                      lists of (name, dtype, shape), dtype as in the text form
  *   BATCH                                {dimension: ([dimension of each input or None], [dimension of each output])}
  *
  * Without `dtype` every operator has the element type that the program gives it: the eager baseline. With
  * dtype=torch.float64 all floating-point types are that one: the reference. BATCH lists the dimensions along which the
  * program computes each position by itself, so that a large reference can be computed piece by piece: call it with a
- * piece of each input and the dimension's size there, NAME(..., b=1).
+ * piece of each input and the dimension's size there, NAME(..., sizes={"b": 1}).
  *
  * False and a message when the program is not tensor-level. `name` must be a Python identifier. */
 bool ef_codegen_torch(const ef_program *program, const char *name, ef_strbuf *out, ef_diag *diag);
