@@ -93,29 +93,34 @@ static unsigned all_atoms(const ef_maps *m, const ef_knode *node, ef_var *var)
     return n;
 }
 
-/* Regrouping keeps the entries; anything else goes through the position in memory order. */
+/* Both shapes fall into parts of equally many elements, from the outermost on; inside a part an entry goes through the
+ * position in memory order. A part of one variable each keeps its entry: it may be cut, or have another name. */
 static void step_reshape(const ef_maps *m, const ef_knode *node, const ef_knode *child, const ef_index *index,
                          ef_index *inner)
 {
     ef_var a[EF_MAX_RANK * EF_MAX_ATOMS], b[EF_MAX_RANK * EF_MAX_ATOMS];
     unsigned na = all_atoms(m, node, a), nb = all_atoms(m, child, b);
-    bool regroups = na == nb; /* by these or by other names */
-    for (unsigned i = 0; regroups && i < na; i++)
-        regroups =
-            a[i] == b[i] || ef_sched_var(m->graph, m->schedule, a[i]) == ef_sched_var(m->graph, m->schedule, b[i]);
-    if (regroups) {
-        memcpy(inner, index, na * sizeof *index);
-        return;
-    }
-    ef_index position = ef_index_const(m->ix, 0);
-    for (unsigned i = 0; i < na; i++) {
-        int64_t extent = (int64_t)ef_sched_var(m->graph, m->schedule, a[i]);
-        position = ef_index_add(m->ix, ef_index_scale(m->ix, position, extent), index[i]);
-    }
-    for (unsigned i = nb; i-- > 0;) {
-        uint64_t extent = ef_sched_var(m->graph, m->schedule, b[i]);
-        inner[i] = i == 0 ? position : ef_index_mod(m->ix, position, extent);
-        position = ef_index_div(m->ix, position, extent);
+    for (unsigned i = 0, j = 0; i < na || j < nb;) {
+        unsigned from_a = i, from_b = j;
+        uint64_t pa = 1, pb = 1;
+        do {
+            bool take_a = (pa <= pb && i < na) || j == nb;
+            *(take_a ? &pa : &pb) *= ef_sched_var(m->graph, m->schedule, take_a ? a[i++] : b[j++]);
+        } while (pa != pb && (i < na || j < nb));
+        if (i - from_a == 1 && j - from_b == 1) {
+            inner[from_b] = index[from_a];
+            continue;
+        }
+        ef_index position = ef_index_const(m->ix, 0);
+        for (unsigned k = from_a; k < i; k++) {
+            int64_t extent = (int64_t)ef_sched_var(m->graph, m->schedule, a[k]);
+            position = ef_index_add(m->ix, ef_index_scale(m->ix, position, extent), index[k]);
+        }
+        for (unsigned k = j; k-- > from_b;) {
+            uint64_t extent = ef_sched_var(m->graph, m->schedule, b[k]);
+            inner[k] = k == from_b ? position : ef_index_mod(m->ix, position, extent);
+            position = ef_index_div(m->ix, position, extent);
+        }
     }
 }
 

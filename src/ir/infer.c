@@ -312,12 +312,36 @@ static bool reshape_places(ef_ctx *ctx, ef_type_info *out)
     return true;
 }
 
-static bool any_partition(const ef_type_info *info)
+/* Whether some axis in scope is of this variable. */
+static bool in_scope(const ef_type_info *info, ef_var var)
 {
-    for (unsigned i = 0; i < info->places; i++)
-        if (info->place[i].kind == EF_PARTITION)
-            return true;
-    return false;
+    return ef_type_place(info, ef_axis_of(var, 0)) || ef_type_place(info, ef_axis_of(var, 1));
+}
+
+/* Whether tiles may be reshaped from the variables a to b: read from the outermost on, both fall into parts of equally
+ * many elements, and a variable that an axis in scope cuts is a part of its own on both sides. What stands in the other
+ * parts is whole, and may be split, joined and renamed. */
+static bool reshape_keeps_cuts(const ef_ctx *ctx, const ef_type_info *in, const ef_var *a, unsigned na, const ef_var *b,
+                               unsigned nb)
+{
+    for (unsigned i = 0, j = 0; i < na || j < nb;) {
+        uint64_t pa = 1, pb = 1;
+        unsigned from_a = i, from_b = j;
+        do {
+            bool take_a = pa <= pb && i < na;
+            if (!take_a && j == nb)
+                return false;
+            *(take_a ? &pa : &pb) *= ef_var_at(ctx, take_a ? a[i++] : b[j++])->extent;
+        } while (pa != pb);
+        bool same = i - from_a == 1 && j - from_b == 1 && a[from_a] == b[from_b];
+        for (unsigned k = from_a; k < i && !same; k++)
+            if (in_scope(in, a[k]))
+                return false;
+        for (unsigned k = from_b; k < j && !same; k++)
+            if (in_scope(in, b[k]))
+                return false;
+    }
+    return true;
 }
 
 /* The number of elements, or UINT64_MAX when no tensor may have so many. */
@@ -351,8 +375,9 @@ static ef_type infer_reshape(ef_ctx *ctx, ef_dims list, ef_type operand, ef_diag
     bool regroups = na == nb && memcmp(a, b, na * sizeof *a) == 0;
     if (before != after)
         return fail_types(ctx, diag, "reshape changes the number of elements", operand, 0);
-    if (!regroups && (before == 0 || any_partition(&out)))
-        return fail_types(ctx, diag, "reshape of a tile must keep the order of the dimension variables", operand, 0);
+    if (!regroups && (before == 0 || !reshape_keeps_cuts(ctx, &out, a, na, b, nb)))
+        return fail_types(ctx, diag, "reshape of a tile must leave alone the dimension variables that are cut", operand,
+                          0);
     memset(out.dim, 0, sizeof out.dim);
     out.rank = (uint8_t)rank;
     for (unsigned i = 0; i < rank; i++)

@@ -511,15 +511,6 @@ static bool compare(const checker *c, uint32_t step, const ef_evaluation *e, uns
     return refuse(c, step, what);
 }
 
-static uint64_t logical_volume(const checker *c, ef_expr e)
-{
-    const ef_type_info *type = ef_type_at(c->ctx, ef_dag_type(c->dag, e));
-    uint64_t product = 1;
-    for (unsigned i = 0; i < type->rank; i++)
-        product *= ef_dim_extent(c->ctx, type->dim[i]);
-    return product;
-}
-
 /* Whether the sizes of one node still fit after the dimensions changed. */
 static bool node_fits(const checker *c, ef_expr e)
 {
@@ -528,7 +519,9 @@ static bool node_fits(const checker *c, ef_expr e)
     uint64_t attr = ef_dag_attr(c->dag, e), total = 0;
     unsigned n = ef_dag_children(c->dag, e, &child);
     switch (ef_dag_op(c->dag, e)) {
-    case EF_RESHAPE: return logical_volume(c, e) == logical_volume(c, child[0]);
+    case EF_RESHAPE:
+        return ef_infer(c->ctx, EF_RESHAPE, attr, &(ef_type){ef_dag_type(c->dag, child[0])}, 1, NULL) ==
+               ef_dag_type(c->dag, e);
     case EF_SLICE:
         return ef_slice_stop(attr) <=
                    ef_dim_extent(c->ctx,

@@ -61,15 +61,37 @@ static bool dim_has(ef_ctx *ctx, ef_dim dim, ef_var var)
     return false;
 }
 
+static bool type_has(ef_egraph *g, ef_id class, ef_var var)
+{
+    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, class));
+    for (unsigned i = 0; i < t->rank; i++)
+        if (dim_has(g->ctx, t->dim[i], var))
+            return true;
+    return false;
+}
+
+static bool dimension_has(ef_egraph *g, ef_id class, unsigned index, ef_var var)
+{
+    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, class));
+    return !t->is_tuple && index < t->rank && dim_has(g->ctx, t->dim[index], var);
+}
+
+/* Whether a node needs a dimension of this variable whole: it reduces or contracts it, or takes parts of it or makes it
+ * of parts, through which no view of it moves. The twins of a variable are read from what is stored: see is_renaming.
+ */
 static bool binds_var(ef_egraph *g, ef_id n, ef_var var)
 {
-    unsigned index = 0;
-    if (g->op.at[n] == EF_REDUCE)
-        index = ef_attr_reduce_at(g->attr.at[n]);
-    else if (g->op.at[n] != EF_MATMUL)
-        return false;
-    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, ef_node_children(g, n)[0]));
-    return !t->is_tuple && index < t->rank && dim_has(g->ctx, t->dim[index], var);
+    ef_id operand = ef_node_children(g, n)[0];
+    uint64_t attr = g->attr.at[n];
+    switch (g->op.at[n]) {
+    case EF_REDUCE: return dimension_has(g, operand, ef_attr_reduce_at(attr), var);
+    case EF_MATMUL: return dimension_has(g, operand, 0, var);
+    case EF_SLICE: return dimension_has(g, operand, ef_slice_index(attr), var);
+    case EF_CONCAT: return dimension_has(g, n, (unsigned)attr, var);
+    case EF_RESHAPE:
+        return ef_var_at(g->ctx, var)->kind != EF_VAR_TWIN && type_has(g, n, var) && !type_has(g, operand, var);
+    default: return false;
+    }
 }
 
 static bool reduces_something(ef_egraph *g, ef_id n, ef_var var)
@@ -100,7 +122,7 @@ static bool cone_test(ef_egraph *g, const cone *c, ef_id n)
  * changed. */
 static void cone_compute(ef_egraph *g, walk *w, cone *c)
 {
-    static const ef_op seeds[] = {EF_REDUCE, EF_MATMUL}; /* what the tests can say yes to */
+    static const ef_op seeds[] = {EF_REDUCE, EF_MATMUL, EF_SLICE, EF_CONCAT, EF_RESHAPE}; /* what may say yes */
     walk_start(g, w);
     for (unsigned k = 0; k < sizeof seeds / sizeof *seeds; k++)
         for (uint32_t i = 0; i < g->by_op[seeds[k]].count; i++) {

@@ -37,6 +37,8 @@ static const derivation derivations[] = {
     {.program = "variants/mla_decode", .form = "absorbed"},
     {.program = "variants/qknorm_attention", .form = "rolling"},
     {.program = "variants/qknorm_attention", .form = "logits"},
+    {.program = "variants/rope_attention", .form = "turned_tiles"},
+    {.program = "variants/rope_attention", .form = "turned_keys"},
     {.program = "variants/self_attention", .form = "rolling"},
     {.program = "variants/sinks", .form = "rolling"},
     {.program = "variants/sliding_window", .form = "rolling"},
@@ -69,6 +71,7 @@ static const struct {
     {"variants/causal_small", "rolling", "ge(row, col)", "ge(col, row)"},
     {"variants/causal_small", "rolling", "select(ge(row, col), mul(tile_matmul(qt, kt), 0.35355339059327373), -inf)",
      "mul(tile_matmul(qt, kt), 0.35355339059327373)"},
+    {"variants/rope_attention", "turned_tiles", "neg(slice[-1, 32:64](kt))", "slice[-1, 32:64](kt)"},
     {"variants/self_attention", "rolling", "ge(row, col)", "ge(col, row)"},
     {"variants/sinks", "rolling", "add(get[0](get[1](roll)), exp(sub(kb, m)))", "get[0](get[1](roll))"},
     {"variants/sliding_window", "rolling", "lt(ago, 8)", "lt(ago, 9)"},
@@ -162,7 +165,8 @@ static void print_missing(const session *s)
     ef_egraph *g = s->search->graph;
     for (ef_expr e = 0; e <= s->form->output[0].expr; e++) {
         const ef_expr *child;
-        bool operands = ef_dag_op(s->form->dag, e) != EF_VIEW;
+        ef_op op = ef_dag_op(s->form->dag, e); /* chains of views, and of combinations, are one node */
+        bool operands = op != EF_VIEW && op != EF_COMBINE;
         for (unsigned i = 0, n = ef_dag_children(s->form->dag, e, &child); i < n; i++)
             operands = operands && ef_egraph_find_expr(g, s->form->dag, child[i]) != EF_NONE;
         if (!operands || ef_egraph_find_expr(g, s->form->dag, e) != EF_NONE)
@@ -207,12 +211,24 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
         out->data[i] = s->scale * ef_rng_normal(&rng);
 }
 
+/* Whether positions of the variable are spoken of by a slice. */
+static bool is_sliced(ef_ctx *ctx, ef_var var)
+{
+    const ef_var *atoms;
+    for (ef_var v = 0; v < ef_var_count(ctx); v++)
+        if (ef_var_at(ctx, v)->kind == EF_VAR_SLICE)
+            for (unsigned i = 0, n = ef_dim_atoms(ctx, ef_var_at(ctx, v)->parent, &atoms); i < n; i++)
+                if (atoms[i] == var)
+                    return true;
+    return false;
+}
+
 /* Small extents that tiles need not divide; s and q reach past the window of sliding_window. */
 static void shrink(const session *s, const char *keep, ef_rng *rng)
 {
     for (ef_var v = 0; v < ef_var_count(s->ctx); v++) {
         const ef_var_info *var = ef_var_at(s->ctx, v);
-        if (var->kind == EF_VAR_NAMED && !(keep && strcmp(var->name, keep) == 0))
+        if (var->kind == EF_VAR_NAMED && !(keep && strcmp(var->name, keep) == 0) && !is_sliced(s->ctx, v))
             ef_var_resize(s->ctx, v, 3 + ef_rng_below(rng, strchr("sq", *var->name) ? 11 : 5));
     }
 }

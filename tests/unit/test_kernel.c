@@ -160,13 +160,24 @@ static test_case cases[MAX_CASES];
 static unsigned case_count;
 static ef_strbuf source;
 
+static bool is_sliced(ef_ctx *ctx, ef_var var)
+{
+    const ef_var *atoms;
+    for (ef_var v = 0; v < ef_var_count(ctx); v++)
+        if (ef_var_at(ctx, v)->kind == EF_VAR_SLICE)
+            for (unsigned i = 0, n = ef_dim_atoms(ctx, ef_var_at(ctx, v)->parent, &atoms); i < n; i++)
+                if (atoms[i] == var)
+                    return true;
+    return false;
+}
+
 /* Small extents, not multiples of tiles; dimensions that derived ones are made of keep theirs. */
 static void shrink(ef_ctx *ctx, ef_rng *rng)
 {
     static const uint64_t extents[] = {3, 5, 7, 17}, small[] = {2, 3, 5};
     for (ef_var v = 0; v < ef_var_count(ctx); v++) {
         const ef_var_info *info = ef_var_at(ctx, v);
-        if (info->kind != EF_VAR_NAMED)
+        if (info->kind != EF_VAR_NAMED || is_sliced(ctx, v))
             continue;
         bool batch = strchr("bhg", info->name[0]) != NULL;
         ef_var_resize(ctx, v, batch ? small[ef_rng_below(rng, 3)] : extents[ef_rng_below(rng, 4)]);
