@@ -232,6 +232,67 @@ typedef struct {
 EF_API equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
                                       equiforge_run_result *result);
 
+/* ---- optimising (paper, section 6; design, section 1) ---- */
+
+/* How an optimisation stands. A time of 0 is not known yet. */
+typedef struct {
+    const char *stage;        /* "search", "prepare", "tune", "confirm" */
+    uint32_t families, left;  /* execution structures found, and still in the running */
+    uint64_t measured;        /* implementations that were checked and timed so far */
+    uint64_t failed;          /* implementations that were wrong, could not be compiled, or took a worker down */
+    double best_us;           /* the fastest so far, microseconds */
+    double original_us;       /* the program as it was given */
+    double floor_us;          /* moving inputs and outputs alone takes that long on this device */
+    double elapsed_s, left_s; /* of the budget, seconds */
+} equiforge_progress;
+
+typedef struct {
+    const char *target; /* "auto" or "cpu"; NULL: "auto" */
+    double budget_s;    /* for everything, seconds, 0: 300 */
+    const char *store;  /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
+                         * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
+    uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
+    uint64_t seed;      /* of inputs and of the order in which schedules are tried */
+    /* Called some times a second, perhaps from another thread than the caller's, which waits meanwhile. False: finish
+     * with the best so far, which takes a few more seconds. May be NULL. */
+    bool (*progress)(void *user, const equiforge_progress *progress);
+    void *user; /* for progress */
+} equiforge_optimize_options;
+
+typedef struct {
+    double original_us, best_us; /* cold: the inputs are in no cache. best_us is never above original_us */
+    double warm_us;              /* the same inputs again and again */
+    double floor_us;             /* moving inputs and outputs alone takes that long */
+    double rel_l2; /* the largest relative L2 error against float64, over several distributions of inputs */
+    double elapsed_s;
+    size_t kernels;
+    uint64_t candidates; /* programs that the search found */
+    uint32_t families;   /* execution structures among them that took part */
+    uint64_t measured;   /* implementations measured; failed: that did not work */
+    uint64_t failed;
+    bool original;        /* nothing faster than the program as it was given was found */
+    bool stored;          /* all this was known already */
+    bool stopped;         /* progress said so */
+    const char *schedule; /* "k0.m.0=16 k0.k.1=64" */
+    const char *source;   /* code of the implementation, a whole file, and the function in it */
+    const char *entry;
+    const char *program; /* the implementation as a tiled program, in text form */
+    const char *device;  /* what measured it, with versions */
+    const char *note;    /* something to know about the store, one line; "" when there is nothing */
+} equiforge_optimum;
+
+/* Finds a fast implementation of a program for a device by search and measurement. Candidates run in worker processes,
+ * whose command line tool is $EQUIFORGE_WORKER, else `equiforge` beside this library, else in PATH. Every measurement
+ * is stored when it is made: an optimisation that was interrupted goes on where it was, and one that was done is
+ * answered at once. EQUIFORGE_BAD_INPUT when there is no such target here; EQUIFORGE_FAILED when nothing can be
+ * measured. Owned by the program. */
+EF_API equiforge_status equiforge_optimize(equiforge_program *program, const equiforge_optimize_options *options,
+                                           equiforge_optimum *optimum);
+
+/* Serves as a worker process of an optimisation on the CPU: requests on standard input, replies on standard output, one
+ * JSON object a line. Returns an exit status when the input ends. `threads` as above. */
+EF_API int equiforge_worker(uint32_t threads);
+
 #ifdef __cplusplus
 }
 #endif

@@ -107,6 +107,7 @@ void equiforge_close(equiforge_program *program)
     ef_arena_free(program->search);
     ef_arena_free(program->explanation);
     ef_arena_free(program->run);
+    ef_arena_free(program->optimum);
     ef_program_free(program->ir);
     free(program);
 }

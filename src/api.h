@@ -20,7 +20,7 @@ struct equiforge_session {
 struct equiforge_program {
     equiforge_session *session;
     ef_program *ir;
-    ef_arena *inspection, *torch, *search, *explanation, *run;
+    ef_arena *inspection, *torch, *search, *explanation, *run, *optimum;
 };
 
 /* Every call that can fail starts here: the message is about this call alone. */

@@ -42,5 +42,7 @@ int cli_rules(int argc, char **argv);
 int cli_search(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_run(int argc, char **argv);
+int cli_optimize(int argc, char **argv);
+int cli_worker(int argc, char **argv);
 
 #endif

@@ -36,6 +36,18 @@ static const struct {
      "  --stats            what each rule did\n"
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},
+    {"optimize", cli_optimize,
+     "optimize FILE [--target T] [--budget TIME] [--store PATH] [--threads N] [--seed S] [--json]\n"
+     "  Finds a fast implementation of a program for a device by search and measurement.\n",
+     "  --target T         auto or cpu (auto)\n"
+     "  --budget TIME      for everything: 90s, 5m, 1h (5m)\n"
+     "  --store PATH       where measurements are kept ($EQUIFORGE_STORE, else $XDG_CACHE_HOME/equiforge/store.db, "
+     "else\n"
+     "                     ~/.cache/equiforge/store.db)\n"
+     "  --threads N        that programs run with, at most 1024 (one a processor)\n"
+     "  --seed S           of inputs and of the order in which schedules are tried (1)\n"
+     "  --json             one JSON object\n"
+     "Ctrl-C finishes with the best so far. The next run goes on where this one stopped.\n"},
     {"explain", cli_explain,
      "explain --from A --to B [--time-limit S] [--node-limit N] [--json]\n"
      "  Why program A equals program B: equations, each by one rule, from which it follows; checked.\n",
@@ -62,6 +74,15 @@ static const struct {
      "  --emit             print the C code\n"
      "  --json             one JSON object\n"},
 };
+
+/* Verbs that programs call, of which people need not know. */
+static int run_hidden(int argc, char **argv, int *status)
+{
+    if (strcmp(argv[1], "worker") != 0)
+        return 0;
+    *status = cli_worker(argc - 1, argv + 1);
+    return 1;
+}
 
 #define VERBS (sizeof verbs / sizeof *verbs)
 
@@ -105,6 +126,9 @@ int main(int argc, char **argv)
         printf("equiforge %s\n", equiforge_version());
         return cli_finish(0);
     }
+    int status;
+    if (run_hidden(argc, argv, &status))
+        return status;
     for (size_t i = 0; i < VERBS; i++)
         if (strcmp(argv[1], verbs[i].name) == 0)
             return cli_finish(run_verb(i, argc - 1, argv + 1));

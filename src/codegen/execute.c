@@ -22,10 +22,17 @@ struct ef_library {
 };
 
 typedef struct {
-    char dir[256], source[300], object[300], log[300];
+    char dir[256], source[400], object[400], log[400];
 } workplace;
 
 /* ---- files ---- */
+
+static void name_files(workplace *w, const char *name)
+{
+    snprintf(w->source, sizeof w->source, "%s/%.100s.c", w->dir, name);
+    snprintf(w->object, sizeof w->object, "%s/%.100s.so", w->dir, name);
+    snprintf(w->log, sizeof w->log, "%s/%.100s.log", w->dir, name);
+}
 
 static bool workplace_open(workplace *w, ef_diag *diag)
 {
@@ -35,9 +42,7 @@ static bool workplace_open(workplace *w, ef_diag *diag)
     if (!mkdtemp(w->dir)) /* mode 0700 */
         return ef_fail(diag, "cannot make a directory in %s: %s; set TMPDIR to a place that can be written", base,
                        strerror(errno));
-    snprintf(w->source, sizeof w->source, "%s/program.c", w->dir);
-    snprintf(w->object, sizeof w->object, "%s/program.so", w->dir);
-    snprintf(w->log, sizeof w->log, "%s/messages", w->dir);
+    name_files(w, "program");
     return true;
 }
 
@@ -148,7 +153,21 @@ static bool keep_runtime(void)
     return kept;
 }
 
-static ef_library *load(const char *path, ef_diag *diag)
+bool ef_compile_to(const char *source, size_t length, const ef_compile_options *options, const char *dir,
+                   const char *name, ef_diag *diag)
+{
+    workplace w;
+    if (strlen(dir) >= sizeof w.dir || strlen(name) > 100 || strchr(name, '/'))
+        return ef_fail(diag, "there is no place for compiled code at %.200s", dir);
+    snprintf(w.dir, sizeof w.dir, "%s", dir);
+    name_files(&w, name);
+    bool fine = write_file(w.source, source, length, diag) && run_compiler(&w, options, diag);
+    unlink(w.source);
+    unlink(w.log);
+    return fine;
+}
+
+ef_library *ef_library_open(const char *path, ef_diag *diag)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
@@ -168,7 +187,7 @@ ef_library *ef_compile(const char *source, size_t length, const ef_compile_optio
     if (!workplace_open(&w, diag))
         return NULL;
     if (write_file(w.source, source, length, diag) && run_compiler(&w, options, diag))
-        library = load(w.object, diag);
+        library = ef_library_open(w.object, diag);
     workplace_close(&w);
     return library;
 }
@@ -182,9 +201,14 @@ void ef_library_free(ef_library *library)
     free(library);
 }
 
+void *ef_library_symbol(ef_library *library, const char *name)
+{
+    return dlsym(library->handle, name);
+}
+
 ef_entry ef_library_entry(ef_library *library, const char *name, ef_diag *diag)
 {
-    void *symbol = dlsym(library->handle, name);
+    void *symbol = ef_library_symbol(library, name);
     ef_entry entry = NULL;
     if (!symbol)
         ef_fail(diag, "compiled code has no program %s", name);

@@ -16,7 +16,14 @@ typedef struct {
 
 /* Compiles a whole file. NULL and one line, with the compiler's first complaint, when that fails. */
 ef_library *ef_compile(const char *source, size_t length, const ef_compile_options *options, ef_diag *diag);
+/* The same in two steps, for a process that compiles and another that runs: writes DIR/NAME.so, by way of files
+ * DIR/NAME.*; then loads it. */
+bool ef_compile_to(const char *source, size_t length, const ef_compile_options *options, const char *dir,
+                   const char *name, ef_diag *diag);
+ef_library *ef_library_open(const char *path, ef_diag *diag);
 void ef_library_free(ef_library *library);
+/* The address of a symbol, NULL when there is none. */
+void *ef_library_symbol(ef_library *library, const char *name);
 
 typedef void (*ef_entry)(void *const *in, void *const *out, char *work, int threads);
 /* The program of this name; NULL and a message when the library has none. */

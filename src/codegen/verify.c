@@ -62,7 +62,7 @@ static uint16_t bf16_bits(double x)
     return (uint16_t)(bits >> 16);
 }
 
-static void put(ef_dtype dtype, void *memory, uint64_t at, double x)
+void ef_element_put(ef_dtype dtype, void *memory, uint64_t at, double x)
 {
     switch (dtype) {
     case EF_BOOL: ((uint8_t *)memory)[at] = x != 0; break;
@@ -75,7 +75,7 @@ static void put(ef_dtype dtype, void *memory, uint64_t at, double x)
     }
 }
 
-static double get(ef_dtype dtype, const void *memory, uint64_t at)
+double ef_element_get(ef_dtype dtype, const void *memory, uint64_t at)
 {
     switch (dtype) {
     case EF_BOOL: return ((const uint8_t *)memory)[at];
@@ -143,7 +143,7 @@ void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_dr
         bool mask = draw == EF_DRAW_MASKED && strstr(b->name, "mask");
         for (uint64_t e = 0; e < count; e++) {
             bool blank = draw == EF_DRAW_MASKED && e / row % 3 == 1;
-            put((ef_dtype)b->dtype, data->in[i], e, draw_one(draw, (ef_dtype)b->dtype, mask, blank, &rng));
+            ef_element_put((ef_dtype)b->dtype, data->in[i], e, draw_one(draw, (ef_dtype)b->dtype, mask, blank, &rng));
         }
     }
 }
@@ -151,8 +151,10 @@ void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_dr
 /* ---- the reference ---- */
 
 struct ef_reference {
-    ef_evaluation *evaluation;
-    uint32_t roots;
+    ef_evaluation *evaluation; /* NULL: computed elsewhere */
+    uint32_t roots;            /* of the evaluation; else outputs */
+    double *const *output;
+    const uint64_t *count;
 };
 
 typedef struct {
@@ -168,7 +170,7 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
         count *= out->extent[i];
     for (uint32_t i = 0; i < s->graph->inputs; i++)
         for (uint64_t e = 0; s->graph->input[i] == input && e < count; e++)
-            out->data[e] = get((ef_dtype)s->graph->buffers.at[i].dtype, s->data->in[i], e);
+            out->data[e] = ef_element_get((ef_dtype)s->graph->buffers.at[i].dtype, s->data->in[i], e);
 }
 
 /* The evaluator's tiles: the same results whatever they are, up to rounding; collected axes must agree. */
@@ -224,24 +226,46 @@ static double distance(ef_dtype dtype, double got, double want)
     return isfinite(got) && isfinite(want) ? got - want : INFINITY;
 }
 
+ef_reference *ef_reference_computed(uint32_t outputs, double *const *output, const uint64_t *count)
+{
+    ef_reference *reference = ef_xcalloc(1, sizeof *reference);
+    *reference = (ef_reference){.roots = outputs, .output = output, .count = count};
+    return reference;
+}
+
+typedef struct {
+    double wrong, size; /* squares */
+} distances;
+
+static void compare(distances *sum, ef_dtype dtype, const void *got, const double *want, uint64_t count)
+{
+    for (uint64_t e = 0; e < count; e++) {
+        double d = distance(dtype, ef_element_get(dtype, got, e), want[e]);
+        sum->wrong += d * d;
+        sum->size += isfinite(want[e]) && fabs(want[e]) < 1e150 ? want[e] * want[e] : 0;
+    }
+}
+
 double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data)
 {
-    double wrong = 0, size = 0;
+    distances sum = {0};
     uint32_t output = 0;
-    for (uint32_t r = 0; r < reference->roots; r++)
-        for (uint32_t i = 0; i < ef_evaluation_count(reference->evaluation, r); i++, output++) {
+    for (uint32_t r = 0; r < reference->roots; r++) {
+        uint32_t parts = reference->evaluation ? ef_evaluation_count(reference->evaluation, r) : 1;
+        for (uint32_t i = 0; i < parts; i++, output++) {
+            ef_dtype dtype = (ef_dtype)graph->buffers.at[graph->outputs.at[output]].dtype;
+            if (!reference->evaluation) {
+                compare(&sum, dtype, data->out[output], reference->output[r], reference->count[r]);
+                continue;
+            }
             const ef_tensor *t = ef_evaluation_at(reference->evaluation, r, i);
             uint64_t count = 1;
-            ef_dtype dtype = (ef_dtype)graph->buffers.at[graph->outputs.at[output]].dtype;
             for (unsigned d = 0; d < t->rank; d++)
                 count *= t->extent[d];
-            for (uint64_t e = 0; e < count; e++) {
-                double d = distance(dtype, get(dtype, data->out[output], e), t->data[e]);
-                wrong += d * d;
-                size += isfinite(t->data[e]) && fabs(t->data[e]) < 1e150 ? t->data[e] * t->data[e] : 0;
-            }
+            compare(&sum, dtype, data->out[output], t->data, count);
         }
-    return wrong == 0 ? 0 : sqrt(wrong / (size > 0 ? size : 1e-12));
+    }
+    return sum.wrong == 0 ? 0 : sqrt(sum.wrong / (sum.size > 0 ? sum.size : 1e-12));
 }
 
 double ef_accepted_error(const ef_kgraph *graph)

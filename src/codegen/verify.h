@@ -22,10 +22,17 @@ ef_data ef_data_new(const ef_kgraph *graph, const ef_schedule *schedule);
 void ef_data_free(ef_data *data);
 void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, uint64_t seed);
 
+/* An element of a buffer, exact; and the nearest one that its type has. */
+double ef_element_get(ef_dtype dtype, const void *memory, uint64_t at);
+void ef_element_put(ef_dtype dtype, void *memory, uint64_t at, double x);
+
 /* The program's outputs in float64, and how far `data`'s outputs are from them. */
 typedef struct ef_reference ef_reference;
 ef_reference *ef_reference_new(const ef_program *program, const ef_kgraph *graph, const ef_schedule *schedule,
                                const ef_data *data, ef_diag *diag);
+/* The same from outputs that something else computed in float64: by output, `count[i]` elements. Copies nothing: they
+ * must outlive the reference. */
+ef_reference *ef_reference_computed(uint32_t outputs, double *const *output, const uint64_t *count);
 void ef_reference_free(ef_reference *reference);
 double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data);
 /* The largest error that is accepted: by the narrowest type of the outputs. */

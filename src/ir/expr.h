@@ -57,6 +57,8 @@ typedef struct ef_program {
  * The program's DAG is new, in `ctx`; several programs may share a context (their inputs and dimensions then agree by
  * name). */
 ef_program *ef_program_parse(ef_ctx *ctx, const char *text, size_t length, const char *file, ef_diag *diag);
+/* The same with every type of floats read as f64: the program that gives reference results when it is compiled. */
+ef_program *ef_program_parse_f64(ef_ctx *ctx, const char *text, size_t length, ef_diag *diag);
 /* Reads a file; refuses what is larger than 8 MiB. */
 ef_program *ef_program_read(ef_ctx *ctx, const char *path, ef_diag *diag);
 void ef_program_print(const ef_program *program, ef_strbuf *out);

@@ -61,6 +61,7 @@ typedef struct {
     ef_ctx *ctx;
     ef_diag *diag;
     const char *file, *text, *name;
+    bool wide; /* read every type of floats as f64 */
     size_t length, at;
     ef_arena *arena;
     ef_strbuf comment;

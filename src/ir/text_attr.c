@@ -120,7 +120,7 @@ bool ef_text_dtype(ef_text *s, uint8_t *dtype)
         return false;
     for (int i = 0; i < EF_DTYPE_COUNT; i++) {
         if (i != EF_NUM && ef_text_is_word(text, length, ef_dtype_names[i])) {
-            *dtype = (uint8_t)i;
+            *dtype = s->wide && ef_dtype_is_float((ef_dtype)i) ? EF_F64 : (uint8_t)i;
             return true;
         }
     }

@@ -306,9 +306,8 @@ static ef_program *make_program(ef_text *s)
     return program;
 }
 
-ef_program *ef_program_parse(ef_ctx *ctx, const char *text, size_t length, const char *file, ef_diag *diag)
+static ef_program *parse(ef_text s)
 {
-    ef_text s = {.ctx = ctx, .diag = diag, .file = file ? file : "text", .text = text, .length = length};
     s.arena = ef_arena_new();
     s.def_names = ef_intern_new();
     s.dim_names = ef_intern_new();
@@ -328,6 +327,16 @@ ef_program *ef_program_parse(ef_ctx *ctx, const char *text, size_t length, const
     ef_vec_free(&s.var_bytes);
     ef_vec_free(&s.type_weight);
     return program;
+}
+
+ef_program *ef_program_parse(ef_ctx *ctx, const char *text, size_t length, const char *file, ef_diag *diag)
+{
+    return parse((ef_text){.ctx = ctx, .diag = diag, .file = file ? file : "text", .text = text, .length = length});
+}
+
+ef_program *ef_program_parse_f64(ef_ctx *ctx, const char *text, size_t length, ef_diag *diag)
+{
+    return parse((ef_text){.ctx = ctx, .diag = diag, .file = "text", .text = text, .length = length, .wide = true});
 }
 
 ef_program *ef_program_read(ef_ctx *ctx, const char *path, ef_diag *diag)

@@ -11,6 +11,7 @@ import pytest
 GOOD = "tests/programs/rmsnorm_linear_b1.ef"
 VERBS = {
     "inspect": lambda path: ("inspect", path),
+    "optimize": lambda path: ("optimize", path, "--target", "cpu"),
     "search": lambda path: ("search", path, "--json"),
     "explain": lambda path: ("explain", "--from", GOOD, "--to", path),
 }
@@ -116,7 +117,10 @@ def test_other_kinds_of_file(equiforge, tmp_path, name):
         ("rules", "--check", "--instances", "0"),
         ("rules", "--check", "--seed", "-1"),
         ("--frobnicate",),
-        ("optimize", GOOD),
+        ("optimize",),
+        ("optimize", GOOD, "--target", "tpu"),
+        *(("optimize", GOOD, "--budget", value) for value in ("", "0", "-1s", "5x", "5 m", "nan", "inf", "1e9")),
+        ("optimize", GOOD, "--threads", "0"),
         ("bench",),
     ],
     ids=" ".join,

@@ -1,0 +1,151 @@
+/* equiforge optimize FILE: finds a fast implementation of a program for a device by search and measurement. */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static volatile sig_atomic_t interrupted;
+
+/* The first Ctrl-C finishes with the best so far, the second one ends the process. */
+static void interrupt(int number)
+{
+    interrupted = 1;
+    signal(number, SIG_DFL);
+}
+
+/* ---- arguments ---- */
+
+/* "90", "90s", "5m", "1h". */
+static bool read_budget(const char *text, double *seconds)
+{
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
+    char *end;
+    double number = strtod(text, &end);
+    if (text[0] < '0' || text[0] > '9' || !isfinite(number) || number <= 0)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(end, units[i].name) == 0) {
+            *seconds = number * units[i].seconds;
+            return *seconds >= 1 && *seconds <= 1e6;
+        }
+    return false;
+}
+
+/* ---- progress ---- */
+
+static void print_line(const equiforge_progress *p)
+{
+    fprintf(stderr, "\r\033[K%s", p->stage);
+    if (p->families)
+        fprintf(stderr, ", %" PRIu32 " of %" PRIu32 " structures", p->left, p->families);
+    if (p->measured)
+        fprintf(stderr, ", %" PRIu64 " measured", p->measured);
+    if (p->best_us > 0)
+        fprintf(stderr, ", best %.1f us", p->best_us);
+    if (p->best_us > 0 && p->original_us > 0)
+        fprintf(stderr, " (%.2fx", p->original_us / p->best_us);
+    if (p->best_us > 0 && p->floor_us > 0)
+        fprintf(stderr, ", %.1fx the floor", p->best_us / p->floor_us);
+    if (p->best_us > 0 && p->original_us > 0)
+        fprintf(stderr, ")");
+    fprintf(stderr, ", %.0f s left", p->left_s);
+    fflush(stderr);
+}
+
+static bool progress(void *user, const equiforge_progress *p)
+{
+    if (*(const bool *)user)
+        print_line(p);
+    return !interrupted;
+}
+
+/* ---- results ---- */
+
+static bool print_json(const equiforge_optimum *o)
+{
+    return cli_json(json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:s, s:s, s:s}",
+        "original_us", o->original_us, "best_us", o->best_us, "speedup", o->original_us / o->best_us, "warm_us",
+        o->warm_us, "floor_us", o->floor_us, "kernels", (json_int_t)o->kernels, "rel_l2", o->rel_l2, "measured",
+        (json_int_t)o->measured, "failed", (json_int_t)o->failed, "families", (json_int_t)o->families, "candidates",
+        (json_int_t)o->candidates, "elapsed_s", o->elapsed_s, "original", o->original, "stored", o->stored, "stopped",
+        o->stopped, "schedule", o->schedule, "program", o->program, "device", o->device, "note", o->note));
+}
+
+static void print_text(const char *file, const equiforge_optimum *o)
+{
+    printf("%s on %s\n", file, o->device);
+    printf("  original    %.1f us\n", o->original_us);
+    printf("  best        %.1f us, %.2fx%s\n", o->best_us, o->original_us / o->best_us,
+           o->original ? ": the program as it is" : "");
+    printf("  warm        %.1f us\n", o->warm_us);
+    if (o->floor_us > 0)
+        printf("  floor       %.1f us: the best is at %.2fx\n", o->floor_us, o->best_us / o->floor_us);
+    printf("  kernels     %zu\n", o->kernels);
+    printf("  error       %.3g (relative L2)\n", o->rel_l2);
+    printf("  schedule    %s\n", o->schedule);
+    printf("  measured    %" PRIu64 " implementations of %" PRIu32 " structures in %.1f s%s\n", o->measured,
+           o->families, o->elapsed_s,
+           o->stored    ? " (from the store)"
+           : o->stopped ? " (interrupted)"
+                        : "");
+}
+
+static int optimize(const char *file, equiforge_optimize_options *options, bool json)
+{
+    bool terminal = isatty(STDERR_FILENO);
+    equiforge_session *session = equiforge_session_new();
+    equiforge_program *program;
+    equiforge_optimum optimum;
+    struct sigaction action = {.sa_handler = interrupt};
+    options->progress = progress;
+    options->user = &terminal;
+    equiforge_status status = equiforge_open(session, file, &program);
+    if (status != EQUIFORGE_OK) {
+        cli_report(session, status);
+    } else {
+        sigaction(SIGINT, &action, NULL);
+        status = equiforge_optimize(program, options, &optimum);
+        if (terminal)
+            fprintf(stderr, "\r\033[K");
+        if (status != EQUIFORGE_OK)
+            cli_fail("optimize: %s", equiforge_message(session));
+        else if (optimum.note[0])
+            cli_fail("optimize: %s", optimum.note);
+    }
+    if (status == EQUIFORGE_OK && !json)
+        print_text(file, &optimum);
+    else if (status == EQUIFORGE_OK && !print_json(&optimum))
+        status = EQUIFORGE_FAILED;
+    equiforge_close(program);
+    equiforge_session_free(session);
+    return status;
+}
+
+int cli_optimize(int argc, char **argv)
+{
+    const char *file = NULL, *budget = NULL;
+    bool json = false;
+    equiforge_optimize_options wanted = {.seed = 1};
+    const cli_option options[] = {{"--json", CLI_FLAG, &json},
+                                  {"--target", CLI_TEXT, &wanted.target},
+                                  {"--budget", CLI_TEXT, &budget},
+                                  {"--store", CLI_TEXT, &wanted.store},
+                                  {"--threads", CLI_COUNT, &wanted.threads},
+                                  {"--seed", CLI_SEED, &wanted.seed}};
+    if (!cli_arguments(argc, argv, options, sizeof options / sizeof *options, &file))
+        return EQUIFORGE_BAD_INPUT;
+    if (budget && !read_budget(budget, &wanted.budget_s))
+        return cli_fail("optimize: --budget takes a time like 90s, 5m or 1h, not '%s'", budget);
+    if (wanted.threads > 1024)
+        return cli_fail("optimize: --threads takes at most 1024");
+    return optimize(file, &wanted, json);
+}

@@ -1,0 +1,100 @@
+/* Devices: see device.h. */
+#define _GNU_SOURCE /* dladdr */
+#include "tune/device.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "codegen/c.h"
+#include "codegen/execute.h"
+#include "tune/identity.h"
+
+/* ---- the CPU ---- */
+
+static const char *keep(ef_arena *arena, const char *text)
+{
+    return ef_arena_strndup(arena, text, strlen(text));
+}
+
+/* Whether a file of this directory can be run; then its path. */
+static bool beside(const char *file, const char *relative, char *path, size_t room)
+{
+    const char *slash = strrchr(file, '/');
+    int length = snprintf(path, room, "%.*s/%s", slash ? (int)(slash - file) : 1, slash ? file : ".", relative);
+    return length > 0 && (size_t)length < room && access(path, X_OK) == 0;
+}
+
+/* The command line, which has the worker in it: as told, else where this library lies, else in PATH. */
+static const char *command_line(ef_arena *arena)
+{
+    static const char *const places[] = {"equiforge", "../equiforge", "../bin/equiforge"};
+    const char *told = getenv("EQUIFORGE_WORKER");
+    char path[1024];
+    Dl_info info;
+    if (told && told[0])
+        return keep(arena, told);
+    if (dladdr((void *)(uintptr_t)&command_line, &info) && info.dli_fname)
+        for (unsigned i = 0; i < sizeof places / sizeof *places; i++)
+            if (beside(info.dli_fname, places[i], path, sizeof path))
+                return keep(arena, path);
+    return "equiforge";
+}
+
+static void cpu_command(const ef_device *b, const char **argv, ef_arena *arena)
+{
+    char threads[16];
+    snprintf(threads, sizeof threads, "%" PRIu32, b->threads);
+    *argv++ = command_line(arena);
+    *argv++ = "worker";
+    *argv++ = "--threads";
+    *argv++ = keep(arena, threads);
+    *argv = NULL;
+}
+
+static bool cpu_identity(const ef_device *b, char *text, size_t room, ef_diag *diag)
+{
+    char device[200], compiler[200];
+    (void)diag;
+    ef_identity_cpu(b->threads, device, sizeof device);
+    ef_identity_compiler(compiler, sizeof compiler);
+    snprintf(text, room, "%s; equiforge %s; %s", device, EQUIFORGE_VERSION, compiler);
+    return true;
+}
+
+static bool cpu_print(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
+                      ef_diag *diag)
+{
+    ef_codegen_c_runtime(out);
+    uint64_t work = ef_codegen_c(graph, schedule, entry, out, diag);
+    if (work == 0)
+        return false;
+    ef_strbuf_printf(out, "\n/* The bytes of `work`. */\nconst uint64_t %s_work = %" PRIu64 ";\n", entry, work);
+    return true;
+}
+
+static bool cpu_reference(const ef_program *program, const char *entry, ef_strbuf *out, ef_diag *diag)
+{
+    (void)entry, (void)diag;
+    ef_program_print(program, out);
+    return true;
+}
+
+bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag)
+{
+    if (strcmp(target, "auto") != 0 && strcmp(target, "cpu") != 0)
+        return ef_fail(diag, "unknown target '%.60s'; this version measures on: auto, cpu", target);
+    *device = (ef_device){.name = "cpu",
+                          .backend = EF_BACKEND_C,
+                          .quiet = true,
+                          .measures_original = true,
+                          .command = cpu_command,
+                          .identity = cpu_identity,
+                          .print = cpu_print,
+                          .reference = cpu_reference,
+                          .threads = threads ? threads : ef_processors()};
+    return true;
+}

@@ -1,0 +1,33 @@
+/* Devices: what the driver must know of one, as a table of functions. One is the CPU of this machine, with generated
+ * C; others are GPUs. */
+#ifndef EF_TUNE_DEVICE_H
+#define EF_TUNE_DEVICE_H
+
+#include "kernel/schedule.h"
+
+typedef struct ef_device ef_device;
+
+#define EF_DEVICE_ARGUMENTS 12
+
+struct ef_device {
+    const char *name;
+    ef_backend backend;     /* whose schedules it takes */
+    bool quiet;             /* compiling disturbs measuring: it uses the same processors */
+    bool measures_original; /* the program's own code is what it was given; else the worker has something faster */
+    /* The command line of its workers; at most EF_DEVICE_ARGUMENTS words with the NULL at the end, which belong to the
+     * arena. */
+    void (*command)(const ef_device *device, const char **argv, ef_arena *arena);
+    /* What results depend on besides the program: device and versions. Quick: a second optimisation asks this only. */
+    bool (*identity)(const ef_device *device, char *text, size_t room, ef_diag *diag);
+    /* A self-contained source file of a kernel graph under a schedule. */
+    bool (*print)(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
+                  ef_diag *diag);
+    /* The tensor-level program in the form from which its workers make references. */
+    bool (*reference)(const ef_program *program, const char *entry, ef_strbuf *out, ef_diag *diag);
+    uint32_t threads; /* of a CPU; else 0 */
+};
+
+/* The device of a target: "auto", "cpu"; false and a message when this machine has none for it. */
+bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag);
+
+#endif

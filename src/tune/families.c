@@ -1,0 +1,202 @@
+/* Families: see families.h. */
+#include "tune/families.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- one family ---- */
+
+static uint64_t structure_hash(const ef_kgraph *graph)
+{
+    ef_strbuf text = {0};
+    ef_kgraph_print(graph, &text);
+    uint64_t hash = ef_hash(text.text, text.length);
+    ef_strbuf_free(&text);
+    return hash;
+}
+
+/* The largest value that is not above the wanted one. */
+static uint32_t nearest(const uint64_t *value, uint32_t count, uint64_t wanted)
+{
+    uint32_t i = count - 1;
+    while (i > 0 && value[i] > wanted)
+        i--;
+    return i;
+}
+
+static void describe(ef_family *f, ef_arena *arena, const ef_families_options *options)
+{
+    uint32_t count = f->graph->params.count;
+    f->schedule = ef_schedule_default(f->graph, options->backend, options->threads);
+    f->values = ef_arena_alloc(arena, count * sizeof *f->values);
+    f->owner = ef_arena_alloc(arena, count * sizeof *f->owner);
+    f->start = ef_arena_alloc(arena, count * sizeof *f->start);
+    f->domain = ef_arena_alloc(arena, count * sizeof *f->domain);
+    for (uint32_t i = 0; i < count; i++) {
+        f->values[i] = ef_schedule_domain(f->graph, options->backend, i, f->domain[i]);
+        f->owner[i] = f->graph->params.at[i].kernel;
+        f->start[i] = nearest(f->domain[i], f->values[i], f->schedule.value[i]);
+    }
+}
+
+ef_tune_space ef_family_space(const ef_family *f)
+{
+    return (ef_tune_space){f->graph->params.count, f->values, f->owner, f->start, f->estimate};
+}
+
+ef_schedule ef_family_schedule(const ef_family *f, const uint32_t *choice)
+{
+    ef_schedule schedule = ef_schedule_copy(&f->schedule);
+    for (uint32_t i = 0; i < schedule.count; i++)
+        schedule.value[i] = f->domain[i][choice[i]];
+    return schedule;
+}
+
+/* ---- schedules as text ---- */
+
+void ef_family_print(const ef_family *f, const uint32_t *choice, ef_strbuf *out)
+{
+    for (uint32_t i = 0; i < f->graph->params.count; i++) {
+        ef_strbuf_puts(out, i ? " " : "");
+        ef_schedule_name(f->graph, i, out);
+        ef_strbuf_printf(out, "=%" PRIu64, f->domain[i][choice[i]]);
+    }
+    ef_strbuf_puts(out, "");
+}
+
+/* One "name=value", which must be the parameter's, with a value of its domain. */
+static bool parse_one(const ef_family *f, uint32_t param, const char **text, uint32_t *choice)
+{
+    ef_strbuf name = {0};
+    char *end = NULL;
+    ef_schedule_name(f->graph, param, &name);
+    bool fine = strncmp(*text, name.text, name.length) == 0 && (*text)[name.length] == '=';
+    uint64_t value = fine ? strtoull(*text + name.length + 1, &end, 10) : 0;
+    ef_strbuf_free(&name);
+    if (!fine || (*end != ' ' && *end != 0))
+        return false;
+    *text = *end ? end + 1 : end;
+    *choice = nearest(f->domain[param], f->values[param], value);
+    return f->domain[param][*choice] == value;
+}
+
+bool ef_family_parse(const ef_family *f, const char *text, uint32_t *choice)
+{
+    for (uint32_t i = 0; i < f->graph->params.count; i++)
+        if (!parse_one(f, i, &text, &choice[i]))
+            return false;
+    return *text == 0;
+}
+
+void ef_family_program(const ef_families *all, uint32_t family, ef_strbuf *out)
+{
+    const ef_family *f = &all->list.at[family];
+    const ef_program *program = all->program;
+    if (family == 0) {
+        ef_program_print(program, out);
+        return;
+    }
+    ef_named *output = ef_xcalloc(program->outputs + 1, sizeof *output);
+    for (uint32_t i = 0; i < program->outputs; i++)
+        output[i] = (ef_named){program->output[i].name, f->output[i]};
+    ef_program candidate = {.dag = f->dag,
+                            .name = program->name,
+                            .comment = "",
+                            .inputs = program->inputs,
+                            .input = program->input,
+                            .outputs = program->outputs,
+                            .output = output};
+    ef_program_print(&candidate, out);
+    free(output);
+}
+
+/* ---- all families ---- */
+
+static bool known(const ef_families *all, uint64_t hash)
+{
+    for (uint32_t i = 0; i < all->list.count; i++)
+        if (all->list.at[i].hash == hash)
+            return true;
+    return false;
+}
+
+/* Adds the family of a program unless it is there. A form that has no kernel graph is no family. */
+static void add(ef_families *all, const ef_program *program, double estimate, const ef_families_options *options,
+                ef_diag *diag)
+{
+    ef_family f = {.graph = ef_kgraph_new(program, diag), .estimate = estimate, .dag = program->dag};
+    if (!f.graph)
+        return;
+    f.hash = structure_hash(f.graph);
+    if (known(all, f.hash)) {
+        ef_kgraph_free(f.graph);
+        return;
+    }
+    ef_expr *output = ef_arena_alloc(all->arena, program->outputs * sizeof *output);
+    for (uint32_t i = 0; i < program->outputs; i++)
+        output[i] = program->output[i].expr;
+    f.output = output;
+    describe(&f, all->arena, options);
+    ef_vec_push(&all->list, f);
+}
+
+static void add_candidate(ef_families *all, const ef_candidate *candidate, const ef_families_options *options)
+{
+    ef_program program = *all->program;
+    ef_diag ignored = {0};
+    ef_named *output = ef_xcalloc(program.outputs + 1, sizeof *output);
+    for (uint32_t i = 0; i < program.outputs; i++)
+        output[i] = (ef_named){all->program->output[i].name, candidate->output[i]};
+    program.dag = all->extraction->dag;
+    program.output = output;
+    program.statements = 0;
+    program.statement = NULL;
+    add(all, &program, candidate->cost, options, &ignored);
+    free(output);
+}
+
+static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
+{
+    ef_search_options limits = {.time_limit = options->saturation_s};
+    ef_extract_options wanted = {
+        .compaction = EF_COMPACT_EARLY, .time_limit = options->extraction_s, .keep = options->keep};
+    ef_search *s = ef_search_new(all->program, &limits, diag);
+    if (s && ef_search_saturate(s, diag)) {
+        all->extraction = ef_extract(s, &wanted);
+        all->candidates = all->extraction->candidates;
+        for (uint32_t i = 0; i < all->extraction->candidate.count && all->list.count < options->keep; i++)
+            add_candidate(all, &all->extraction->candidate.at[i], options);
+    }
+    ef_search_free(s);
+}
+
+ef_families *ef_families_new(const ef_program *program, const ef_families_options *options, ef_diag *diag)
+{
+    ef_families *all = ef_xcalloc(1, sizeof *all);
+    all->program = program;
+    all->arena = ef_arena_new();
+    /* The worst of all estimates: what it is worth is measured anyway, first of all. */
+    add(all, program, 1e30, options, diag);
+    if (all->list.count == 0) {
+        ef_families_free(all);
+        return NULL;
+    }
+    search(all, options, diag);
+    return all;
+}
+
+void ef_families_free(ef_families *all)
+{
+    if (!all)
+        return;
+    for (uint32_t i = 0; i < all->list.count; i++) {
+        ef_schedule_free(&all->list.at[i].schedule);
+        ef_kgraph_free(all->list.at[i].graph);
+    }
+    ef_vec_free(&all->list);
+    if (all->extraction)
+        ef_extraction_free(all->extraction);
+    ef_arena_free(all->arena);
+    free(all);
+}

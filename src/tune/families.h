@@ -1,0 +1,53 @@
+/* From a program to the families that are worth measuring: search, extraction, kernel graphs, one entry for every
+ * distinct execution structure (paper, sections 6.1 and 6.2). The program itself, one kernel an operator, is always the
+ * first one. */
+#ifndef EF_TUNE_FAMILIES_H
+#define EF_TUNE_FAMILIES_H
+
+#include "kernel/schedule.h"
+#include "search/extract.h"
+#include "tune/tuner.h"
+
+typedef struct {
+    ef_kgraph *graph;
+    uint64_t hash;    /* of the structure as text: the same in every process */
+    double estimate;  /* optimistic, microseconds */
+    uint32_t *values; /* by parameter: how many values it has */
+    uint32_t *owner, *start;
+    uint64_t (*domain)[EF_SCHEDULE_VALUES];
+    ef_schedule schedule;  /* the one to start with */
+    const ef_expr *output; /* of the candidate, in `dag` */
+    ef_dag *dag;
+} ef_family;
+
+typedef struct {
+    const ef_program *program;
+    ef_arena *arena;
+    ef_extraction *extraction; /* NULL: the search failed */
+    EF_VEC(ef_family) list;
+    uint64_t candidates; /* that extraction found */
+} ef_families;
+
+typedef struct {
+    double saturation_s, extraction_s; /* limits */
+    uint32_t keep;                     /* families at most */
+    ef_backend backend;
+    uint32_t threads;
+} ef_families_options;
+
+/* NULL and a message when not even the program itself has a kernel graph. A search that fails leaves the program
+ * alone; `diag` says why then. */
+ef_families *ef_families_new(const ef_program *program, const ef_families_options *options, ef_diag *diag);
+void ef_families_free(ef_families *families);
+
+/* What the tuner has to know of a family; valid as long as the family. */
+ef_tune_space ef_family_space(const ef_family *family);
+/* The schedule of a choice. Freed by ef_schedule_free. */
+ef_schedule ef_family_schedule(const ef_family *family, const uint32_t *choice);
+/* A schedule as text, "k0.m.0=16 k0.k.1=64", and back. False when the text is of another family. */
+void ef_family_print(const ef_family *family, const uint32_t *choice, ef_strbuf *out);
+bool ef_family_parse(const ef_family *family, const char *text, uint32_t *choice);
+/* The candidate as a program in text form. */
+void ef_family_program(const ef_families *families, uint32_t family, ef_strbuf *out);
+
+#endif

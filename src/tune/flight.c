@@ -1,0 +1,290 @@
+/* Candidates on their way: see flight.h. */
+#include "tune/flight.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "egraph/runner.h"
+#include "tune/work.h"
+
+#define COMPILE_TIMEOUT_S 120.0
+#define PROGRAM_TIMEOUT_S 600.0
+#define MEASURE_TIMEOUT_S 10.0 /* and some hundred times the program itself */
+#define MEASURE_TIMES 300.0
+#define AHEAD 3u /* compiled candidates that may wait to be measured, beside those that are being compiled */
+#define ENTRY "ef_candidate"
+
+/* ---- the program ---- */
+
+static void add_tensor(json_t *list, const ef_ctx *ctx, const char *name, ef_type type)
+{
+    const ef_type_info *info = ef_type_at(ctx, type);
+    json_t *shape = json_array();
+    for (unsigned i = info->rank; i-- > 0;)
+        json_array_append_new(shape, json_integer((json_int_t)ef_dim_extent(ctx, info->dim[i])));
+    for (unsigned i = 0; i < info->fields; i++)
+        add_tensor(list, ctx, name, info->field[i]);
+    if (info->is_tuple)
+        json_decref(shape);
+    else
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:o}", "name", name, "dtype", ef_dtype_names[info->dtype], "shape", shape));
+}
+
+static json_t *program_request(const ef_program *program, const char *reference, uint64_t seed)
+{
+    const ef_ctx *ctx = ef_dag_ctx(program->dag);
+    json_t *inputs = json_array(), *outputs = json_array();
+    for (uint32_t i = 0; i < program->inputs; i++)
+        add_tensor(inputs, ctx, ef_input_name(ctx, program->input[i]), ef_input_type(ctx, program->input[i]));
+    for (uint32_t i = 0; i < program->outputs; i++)
+        add_tensor(outputs, ctx, program->output[i].name, ef_dag_type(program->dag, program->output[i].expr));
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:I}", "do", "program", "name", "ef_reference", "inputs", inputs,
+                     "outputs", outputs, "reference", reference, "seed", (json_int_t)(seed & INT64_MAX));
+}
+
+ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, uint32_t compilers, uint64_t seed,
+                         ef_diag *diag)
+{
+    const char *argv[EF_DEVICE_ARGUMENTS];
+    ef_strbuf reference = {0};
+    ef_arena *arena = ef_arena_new();
+    ef_flight *f = ef_xcalloc(1, sizeof *f);
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    f->device = device;
+    f->room = (compilers ? compilers : processors > 0 ? (uint32_t)processors : 1) + AHEAD;
+    f->bytes = ef_work_of(program).bytes;
+    device->command(device, argv, arena);
+    if (device->reference(program, "ef_reference", &reference, diag))
+        f->pool = ef_pool_new(&(ef_pool_options){argv, compilers, device->quiet, 0}, diag);
+    if (f->pool) {
+        json_t *request = program_request(program, reference.text, seed);
+        f->program_job = ef_pool_program(f->pool, request, PROGRAM_TIMEOUT_S);
+        json_decref(request);
+    }
+    ef_strbuf_free(&reference);
+    ef_arena_free(arena);
+    if (f->pool)
+        return f;
+    free(f);
+    return NULL;
+}
+
+void ef_flight_free(ef_flight *f)
+{
+    if (!f)
+        return;
+    ef_pool_free(f->pool);
+    for (uint32_t i = 0; i < f->trips.count; i++)
+        free(f->trips.at[i].artifact);
+    ef_vec_free(&f->trips);
+    ef_vec_free(&f->landed);
+    ef_vec_free(&f->known);
+    free(f);
+}
+
+void ef_flight_store(ef_flight *f, ef_store *store, const char *program, const char *identity)
+{
+    f->store = store;
+    f->program = program;
+    f->identity = identity;
+}
+
+bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
+{
+    ef_reply reply;
+    if (f->ready)
+        return true;
+    if (!ef_pool_wait(f->pool, seconds, &reply))
+        return false;
+    if (reply.job == f->program_job && reply.status == EF_REPLY_FINE) {
+        double bandwidth = json_number_value(json_object_get(reply.json, "bandwidth"));
+        f->original_us = json_number_value(json_object_get(reply.json, "eager_us"));
+        f->floor_us = bandwidth > 0 ? f->bytes / bandwidth * 1e6 : 0;
+        f->ready_at = ef_seconds();
+        f->ready = true;
+    } else if (reply.job == f->program_job) {
+        ef_fail(diag, "the program cannot be measured: %s", reply.error);
+    }
+    json_decref(reply.json);
+    return f->ready;
+}
+
+/* ---- the store ---- */
+
+typedef struct {
+    const ef_family *family;
+    uint32_t number, *choice;
+    ef_tuner *tuner;
+} recalling;
+
+static void recall_one(void *user, const ef_store_result *r)
+{
+    recalling *to = user;
+    if (ef_family_parse(to->family, r->schedule, to->choice))
+        ef_tuner_known(to->tuner, to->number, to->choice, strcmp(r->status, "fine") == 0 ? r->us : INFINITY);
+}
+
+void ef_flight_recall(ef_flight *f, const ef_families *families, uint32_t family, ef_tuner *tuner)
+{
+    const ef_family *of = &families->list.at[family];
+    recalling to = {of, family, ef_xcalloc(of->graph->params.count + 1, sizeof(uint32_t)), tuner};
+    ef_store_results(f->store, f->program, f->identity, of->hash, recall_one, &to);
+    free(to.choice);
+}
+
+static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, const char *status, const char *error)
+{
+    ef_strbuf schedule = {0};
+    const ef_family *family = &families->list.at[t->family];
+    if (!f->store)
+        return;
+    ef_family_print(family, t->choice, &schedule);
+    bool fine = isfinite(t->us);
+    ef_store_put(f->store, &(ef_store_result){f->program, f->identity, family->hash, schedule.text ? schedule.text : "",
+                                              fine ? t->us : 0, t->warm_us, t->rel_l2, status, error});
+    ef_strbuf_free(&schedule);
+}
+
+/* ---- on the way ---- */
+
+bool ef_flight_has_room(const ef_flight *f)
+{
+    return f->trips.count < f->room;
+}
+
+bool ef_flight_broken(const ef_flight *f, ef_diag *diag)
+{
+    return ef_pool_broken(f->pool) && (ef_fail(diag, "%s", ef_pool_broken(f->pool)), true);
+}
+
+static void land(ef_flight *f, const ef_families *families, ef_trip *t, const char *status, const char *error)
+{
+    bool fine = strcmp(status, "fine") == 0;
+    t->us = fine ? t->us : INFINITY;
+    f->measured += fine;
+    f->failed += !fine;
+    if (fine && (f->best_us == 0 || t->us < f->best_us))
+        f->best_us = t->us;
+    if (!fine)
+        snprintf(f->last_error, sizeof f->last_error, "%s", error);
+    ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2}));
+    keep(f, families, t, status, error);
+    if (t->artifact)
+        unlink(t->artifact);
+    free(t->artifact);
+    t->artifact = NULL;
+    ef_vec_push(&f->landed, *t);
+}
+
+static const ef_known_source *same_source(const ef_flight *f, uint64_t source)
+{
+    for (uint32_t i = 0; i < f->known.count; i++)
+        if (f->known.at[i].source == source)
+            return &f->known.at[i];
+    return NULL;
+}
+
+void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *trip)
+{
+    ef_trip t = *trip;
+    ef_diag diag = {0};
+    ef_strbuf source = {0};
+    char key[32];
+    const ef_family *family = &families->list.at[t.family];
+    ef_schedule schedule = ef_family_schedule(family, t.choice);
+    bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
+    ef_schedule_free(&schedule);
+    t.source = printed ? ef_hash(source.text, source.length) : 0;
+    const ef_known_source *same = printed ? same_source(f, t.source) : NULL;
+    if (!printed) {
+        land(f, families, &t, "compile", diag.text);
+    } else if (same) {
+        t.us = same->us;
+        t.warm_us = same->warm_us;
+        t.rel_l2 = same->rel_l2;
+        ef_vec_push(&f->landed, t);
+    } else {
+        snprintf(key, sizeof key, "c%" PRIu64, f->number++);
+        json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source.text,
+                                    "entry", ENTRY, "dir", ef_pool_directory(f->pool));
+        t.job = ef_pool_compile(f->pool, request, COMPILE_TIMEOUT_S);
+        json_decref(request);
+        ef_vec_push(&f->trips, t);
+    }
+    ef_strbuf_free(&source);
+}
+
+static void send_to_measure(ef_flight *f, const ef_families *families, ef_trip *t, const json_t *compiled)
+{
+    const char *artifact = json_string_value(json_object_get(compiled, "artifact"));
+    char key[32];
+    if (!artifact) {
+        land(f, families, t, "compile", "the worker names no artifact");
+        return;
+    }
+    t->artifact = ef_xcalloc(strlen(artifact) + 1, 1);
+    strcpy(t->artifact, artifact);
+    snprintf(key, sizeof key, "m%" PRIu64, f->number++);
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f}", "do", "measure", "key", key, "artifact",
+                                artifact, "entry", ENTRY, "repeat", (int)t->repeat, "check", 1, "best_us", f->best_us);
+    t->measuring = true;
+    t->job = ef_pool_measure(f->pool, request, MEASURE_TIMEOUT_S + MEASURE_TIMES * f->original_us * 1e-6);
+    json_decref(request);
+    ef_vec_push(&f->trips, *t);
+}
+
+static void measured(ef_flight *f, const ef_families *families, ef_trip *t, const json_t *reply)
+{
+    t->us = json_number_value(json_object_get(reply, "us"));
+    t->warm_us = json_number_value(json_object_get(reply, "warm_us"));
+    t->rel_l2 = json_number_value(json_object_get(reply, "rel_l2"));
+    bool fine = t->us > 0 && isfinite(t->us);
+    land(f, families, t, fine ? "fine" : "launch", fine ? "" : "the worker gives no time");
+}
+
+/* A reply of the pool, to whichever candidate it is for; it may be for one that was cancelled. */
+static void heard(ef_flight *f, const ef_families *families, const ef_reply *reply)
+{
+    for (uint32_t i = 0; i < f->trips.count; i++) {
+        ef_trip t = f->trips.at[i];
+        if (t.job != reply->job)
+            continue;
+        f->trips.at[i] = f->trips.at[--f->trips.count];
+        const char *status = json_string_value(json_object_get(reply->json, "status"));
+        if (reply->status == EF_REPLY_FINE && t.measuring)
+            measured(f, families, &t, reply->json);
+        else if (reply->status == EF_REPLY_FINE)
+            send_to_measure(f, families, &t, reply->json);
+        else
+            land(f, families, &t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
+        return;
+    }
+}
+
+bool ef_flight_land(ef_flight *f, const ef_families *families, double seconds, ef_trip *trip)
+{
+    ef_reply reply;
+    double until = ef_seconds() + seconds;
+    while (f->landed.count == 0) {
+        double left = until - ef_seconds();
+        if (left <= 0 || f->trips.count == 0 || !ef_pool_wait(f->pool, left, &reply))
+            return false;
+        heard(f, families, &reply);
+        json_decref(reply.json);
+    }
+    *trip = f->landed.at[0];
+    memmove(f->landed.at, f->landed.at + 1, --f->landed.count * sizeof *trip);
+    return true;
+}
+
+void ef_flight_cancel(ef_flight *f)
+{
+    for (uint32_t i = 0; i < f->trips.count; i++)
+        free(f->trips.at[i].artifact);
+    f->trips.count = f->landed.count = f->known.count = 0;
+    ef_pool_drop(f->pool);
+}

@@ -1,0 +1,66 @@
+/* Candidates on their way: printed, compiled, measured, stored. Between the driver (optimize.c) and the pool.
+ *
+ * Several are on the way at once: compile workers and the measuring worker are to be busy together. Schedules that
+ * print the same source are one; the second one has the result of the first. */
+#ifndef EF_TUNE_FLIGHT_H
+#define EF_TUNE_FLIGHT_H
+
+#include "tune/device.h"
+#include "tune/families.h"
+#include "tune/pool.h"
+#include "tune/store.h"
+
+/* One candidate's way. The caller sets the first part; the rest is set when it has landed. */
+typedef struct {
+    uint32_t family, repeat;
+    const uint32_t *choice; /* lives as long as the tuner */
+    uint64_t ticket;
+    double us, warm_us, rel_l2; /* us INFINITY: it failed */
+    uint64_t source;            /* hash */
+    /* Private: */
+    uint64_t job;
+    bool measuring;
+    char *artifact;
+} ef_trip;
+
+typedef struct {
+    uint64_t source;
+    double us, warm_us, rel_l2;
+} ef_known_source;
+
+typedef struct {
+    const ef_device *device;
+    ef_pool *pool;
+    ef_store *store; /* NULL: nothing is kept */
+    const char *program, *identity;
+    EF_VEC(ef_trip) trips;  /* on the way */
+    EF_VEC(ef_trip) landed; /* not handed out yet */
+    EF_VEC(ef_known_source) known;
+    uint64_t number, program_job, measured, failed;
+    double best_us, original_us, floor_us, bytes, ready_at; /* 0: not known yet */
+    bool ready;
+    uint32_t room;
+    char last_error[256];
+} ef_flight;
+
+/* Starts workers and hands them the program. */
+ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, uint32_t compilers, uint64_t seed,
+                         ef_diag *diag);
+void ef_flight_free(ef_flight *flight);
+/* Waits up to `seconds` until the program is prepared. False while it is not; with a message when it cannot be. */
+bool ef_flight_ready(ef_flight *flight, double seconds, ef_diag *diag);
+/* Results are kept in the store from now on, under this program and device. Strings must outlive the flight. */
+void ef_flight_store(ef_flight *flight, ef_store *store, const char *program, const char *identity);
+/* Tells the tuner what the store knows of a family. */
+void ef_flight_recall(ef_flight *flight, const ef_families *families, uint32_t family, ef_tuner *tuner);
+
+bool ef_flight_has_room(const ef_flight *flight);
+void ef_flight_launch(ef_flight *flight, const ef_families *families, const ef_trip *trip);
+/* The next candidate that has landed; false when none does within `seconds`. */
+bool ef_flight_land(ef_flight *flight, const ef_families *families, double seconds, ef_trip *trip);
+/* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. */
+void ef_flight_cancel(ef_flight *flight);
+/* Whether there are no workers any more; why. */
+bool ef_flight_broken(const ef_flight *flight, ef_diag *diag);
+
+#endif

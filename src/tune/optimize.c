@@ -1,0 +1,242 @@
+/* Optimising one program: see optimize.h. This file has the course of a run; flight.c has candidates on their way
+ * through the pool, optimum.c how the best one is kept. */
+#include "tune/optimize.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "egraph/runner.h"
+#include "tune/canonical.h"
+#include "tune/flight.h"
+#include "tune/optimum.h"
+#include "tune/work.h"
+
+#define BUDGET_S 300
+#define KEEP 64u
+#define SEARCH_SHARE 0.2 /* of the budget, for saturation and for extraction, at most */
+#define EXTRACTION_S 4.0
+#define CONFIRM_SHARE 0.1
+#define CONFIRM_S 10.0
+#define FINALISTS 4u
+#define FINAL_REPEAT 25u
+#define TUNE_REPEAT 7u
+#define PREPARE_TIMEOUT_S 600.0
+
+const char *const ef_stage_names[] = {"search", "prepare", "tune", "confirm"};
+
+typedef struct {
+    const ef_program *program;
+    const ef_device *device;
+    const ef_optimize_options *options;
+    ef_arena *arena;
+    ef_diag *diag;
+    ef_optimum *out;
+    ef_flight *flight;
+    ef_families *families;
+    ef_tuner *tuner;
+    double start, end;
+    char hash[33];
+} run;
+
+/* ---- progress ---- */
+
+static bool report(run *r, ef_stage stage)
+{
+    double now = ef_seconds(), best = 0;
+    ef_tune_point point;
+    if (!r->options->progress)
+        return true;
+    ef_progress p = {.stage = stage, .elapsed_s = now - r->start, .left_s = fmax(r->end - now, 0)};
+    p.families = r->families ? r->families->list.count : 0;
+    p.left = r->tuner ? ef_tuner_left(r->tuner) : 0;
+    p.measured = r->flight ? r->flight->measured : 0;
+    p.failed = r->flight ? r->flight->failed : 0;
+    p.best_us = r->tuner && ef_tuner_best(r->tuner, &point, &best) ? best : 0;
+    p.original_us = r->flight ? r->flight->original_us : 0;
+    p.floor_us = r->flight ? r->flight->floor_us : 0;
+    if (r->options->progress(r->options->user, &p))
+        return true;
+    r->out->stopped = true;
+    return false;
+}
+
+/* ---- before tuning ---- */
+
+static void resume(run *r)
+{
+    for (uint32_t i = 0; i < r->families->list.count; i++) {
+        ef_tune_space space = ef_family_space(&r->families->list.at[i]);
+        ef_tuner_add(r->tuner, &space);
+        ef_flight_recall(r->flight, r->families, i, r->tuner);
+    }
+}
+
+static bool prepare(run *r)
+{
+    double budget = r->end - r->start;
+    ef_families_options options = {.saturation_s = SEARCH_SHARE * budget,
+                                   .extraction_s = fmin(SEARCH_SHARE * budget, EXTRACTION_S),
+                                   .keep = r->options->keep ? r->options->keep : KEEP,
+                                   .backend = r->device->backend,
+                                   .threads = r->device->threads};
+    report(r, EF_STAGE_SEARCH);
+    /* Workers start, and make inputs and references, while the search goes on. */
+    r->flight = ef_flight_new(r->program, r->device, r->options->compilers, r->options->seed, r->diag);
+    if (!r->flight)
+        return false;
+    ef_diag search = {0};
+    r->families = ef_families_new(r->program, &options, &search);
+    if (!r->families)
+        return ef_fail(r->diag, "%s", search.text);
+    r->out->families = r->families->list.count;
+    r->out->candidates = r->families->candidates;
+    r->tuner = ef_tuner_new(r->options->seed);
+    while (!ef_flight_ready(r->flight, 0.1, r->diag))
+        if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() - r->start > PREPARE_TIMEOUT_S)
+            return ef_fail(r->diag, "stopped before anything was measured");
+    return true;
+}
+
+/* ---- tuning ---- */
+
+/* How many more measurements fit: by what one took so far. */
+static void expect(run *r, double until)
+{
+    double spent = ef_seconds() - r->flight->ready_at;
+    if (r->flight->measured >= 4)
+        ef_tuner_expect(r->tuner, (uint64_t)(fmax(until - ef_seconds(), 0) * (double)r->flight->measured / spent));
+}
+
+/* Hands out schedules while the workers can take more. False: there is nothing more to ask. */
+static bool launch_more(run *r)
+{
+    ef_tune_point point;
+    while (ef_flight_has_room(r->flight)) {
+        ef_ask ask = ef_tuner_ask(r->tuner, &point);
+        if (ask != EF_ASK_POINT)
+            return ask != EF_ASK_DONE;
+        ef_trip trip = {.family = point.family, .choice = point.choice, .ticket = point.ticket, .repeat = TUNE_REPEAT};
+        ef_flight_launch(r->flight, r->families, &trip);
+    }
+    return true;
+}
+
+/* True when the tuner has nothing more to ask. */
+static bool tune(run *r, double until)
+{
+    ef_trip done;
+    bool more = true;
+    while (ef_seconds() < until && report(r, EF_STAGE_TUNE)) {
+        more = launch_more(r);
+        if (!more && r->flight->trips.count == 0)
+            return true;
+        while (ef_flight_land(r->flight, r->families, 0.1, &done))
+            ef_tuner_tell(r->tuner, done.ticket, done.us);
+        expect(r, until);
+        if (ef_flight_broken(r->flight, r->diag))
+            return false;
+    }
+    return false;
+}
+
+/* ---- the end ---- */
+
+/* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
+ * fastest of many noisy measurements is not the fastest. */
+static bool is_original(const run *r, uint32_t family, const uint32_t *choice)
+{
+    const ef_family *original = &r->families->list.at[0];
+    uint32_t count = original->graph->params.count;
+    return family == 0 && memcmp(choice, original->start, count * sizeof *choice) == 0;
+}
+
+static void confirm(run *r, ef_trip *best)
+{
+    ef_tune_point point[FINALISTS];
+    double us[FINALISTS];
+    uint32_t count = ef_tuner_top(r->tuner, FINALISTS, point, us);
+    ef_trip done;
+    *best = (ef_trip){.us = INFINITY};
+    ef_flight_cancel(r->flight);
+    ef_trip original = {.family = 0, .choice = r->families->list.at[0].start, .repeat = FINAL_REPEAT};
+    ef_flight_launch(r->flight, r->families, &original);
+    for (uint32_t i = 0; i < count; i++) {
+        ef_trip trip = {.family = point[i].family, .choice = point[i].choice, .repeat = FINAL_REPEAT};
+        if (!is_original(r, trip.family, trip.choice))
+            ef_flight_launch(r->flight, r->families, &trip);
+    }
+    while (r->flight->trips.count && !ef_flight_broken(r->flight, NULL)) {
+        if (!ef_flight_land(r->flight, r->families, 0.2, &done))
+            continue;
+        if (is_original(r, done.family, done.choice) && isfinite(done.us) && r->device->measures_original)
+            r->flight->original_us = done.us;
+        if (done.us < best->us)
+            *best = done;
+    }
+}
+
+static bool finish(run *r, bool settled, ef_store *store)
+{
+    ef_trip best;
+    report(r, EF_STAGE_CONFIRM);
+    confirm(r, &best);
+    if (!isfinite(best.us))
+        return ef_fail(r->diag, "nothing that was measured is right, not even the program as it is: %s",
+                       r->flight->last_error[0] ? r->flight->last_error : "no worker is left");
+    ef_optimum *o = r->out;
+    o->us = best.us;
+    o->warm_us = best.warm_us;
+    o->rel_l2 = best.rel_l2;
+    o->original_us = r->flight->original_us;
+    o->floor_us = r->flight->floor_us;
+    o->measured = r->flight->measured;
+    o->failed = r->flight->failed;
+    o->original =
+        is_original(r, best.family, best.choice) || (!r->device->measures_original && best.us >= o->original_us);
+    o->elapsed_s = ef_seconds() - r->start;
+    ef_optimum_describe(o, r->families, &best, r->device, r->arena, r->diag);
+    if (r->diag->failed)
+        return false;
+    ef_optimum_keep(o, store, r->hash, settled ? INFINITY : o->stopped ? o->elapsed_s : r->end - r->start);
+    return true;
+}
+
+static bool optimize(run *r, ef_store *store)
+{
+    if (!prepare(r))
+        return false;
+    ef_flight_store(r->flight, store, r->hash, r->out->device);
+    resume(r);
+    double reserve = fmin(CONFIRM_SHARE * (r->end - r->start), CONFIRM_S);
+    bool settled = tune(r, r->end - reserve);
+    return !r->diag->failed && finish(r, settled, store);
+}
+
+bool ef_optimize(const ef_program *program, const ef_device *device, ef_store *store,
+                 const ef_optimize_options *options, ef_arena *arena, ef_optimum *optimum, ef_diag *diag)
+{
+    run r = {.program = program,
+             .device = device,
+             .options = options,
+             .arena = arena,
+             .diag = diag,
+             .out = optimum,
+             .start = ef_seconds()};
+    char identity[600];
+    double budget = options->budget_s > 0 ? options->budget_s : BUDGET_S;
+    *optimum = (ef_optimum){0};
+    r.end = r.start + budget;
+    if (!device->identity(device, identity, sizeof identity, diag))
+        return false;
+    optimum->device = ef_arena_strndup(arena, identity, strlen(identity));
+    ef_canonical_hash(program, r.hash);
+    if (ef_optimum_recall(optimum, store, r.hash, budget, arena)) {
+        optimum->elapsed_s = ef_seconds() - r.start;
+        return true;
+    }
+    bool fine = optimize(&r, store);
+    ef_tuner_free(r.tuner);
+    ef_families_free(r.families);
+    ef_flight_free(r.flight);
+    return fine;
+}

@@ -1,0 +1,54 @@
+/* Optimising one program: search, families, tuning by measurement, the best implementation (design, sections 1 and 8).
+ *
+ * The program itself, one kernel an operator, is always measured too, so what comes back is never slower. Every result
+ * is stored at once: a run that was interrupted goes on where it was, and a program that was optimised within as much
+ * time is answered from the store. */
+#ifndef EF_TUNE_OPTIMIZE_H
+#define EF_TUNE_OPTIMIZE_H
+
+#include "ir/expr.h"
+#include "tune/device.h"
+#include "tune/store.h"
+
+typedef enum { EF_STAGE_SEARCH, EF_STAGE_PREPARE, EF_STAGE_TUNE, EF_STAGE_CONFIRM } ef_stage;
+extern const char *const ef_stage_names[];
+
+typedef struct {
+    ef_stage stage;
+    uint32_t families, left;               /* found; still in the running */
+    uint64_t measured, failed;             /* candidates so far */
+    double best_us, original_us, floor_us; /* 0: not known yet */
+    double elapsed_s, left_s;
+} ef_progress;
+
+typedef struct {
+    double budget_s;    /* for everything; 0: 300 */
+    uint64_t seed;      /* of inputs and of the tuner */
+    uint32_t compilers; /* workers, 0: one a processor */
+    uint32_t keep;      /* families at most, 0: 64 */
+    /* Called some times a second while measuring; false: finish with the best so far. May be NULL. */
+    bool (*progress)(void *user, const ef_progress *progress);
+    void *user;
+} ef_optimize_options;
+
+/* Strings belong to the arena of the call. */
+typedef struct {
+    double us, warm_us, original_us, floor_us; /* floor: the time that moving inputs and outputs takes */
+    double rel_l2;                             /* the largest over all distributions */
+    double elapsed_s;
+    uint32_t kernels, families;
+    uint64_t measured, failed, candidates; /* in this run: measured schedules, failures; what extraction found */
+    uint64_t family;
+    bool stored;   /* answered from the store */
+    bool original; /* the program itself is the best that was found */
+    bool stopped;  /* progress asked to stop */
+    const char *schedule, *source, *entry;
+    const char *program; /* the candidate, in text form */
+    const char *device;  /* who measured, with versions */
+} ef_optimum;
+
+/* False and a message when nothing could be measured. */
+bool ef_optimize(const ef_program *program, const ef_device *device, ef_store *store,
+                 const ef_optimize_options *options, ef_arena *arena, ef_optimum *optimum, ef_diag *diag);
+
+#endif

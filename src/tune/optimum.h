@@ -1,0 +1,16 @@
+/* The best implementation: described, and kept in the store as JSON. */
+#ifndef EF_TUNE_OPTIMUM_H
+#define EF_TUNE_OPTIMUM_H
+
+#include "tune/flight.h"
+#include "tune/optimize.h"
+
+/* Fills in what an implementation consists of: source, schedule, program, kernels. */
+void ef_optimum_describe(ef_optimum *optimum, const ef_families *families, const ef_trip *best, const ef_device *device,
+                         ef_arena *arena, ef_diag *diag);
+/* Keeps it. `budget_s`: what was spent on it, INFINITY: more would find nothing. */
+void ef_optimum_keep(const ef_optimum *optimum, ef_store *store, const char *program, double budget_s);
+/* What is kept for this program and optimum->device; false when there is none, or less than `budget_s` was spent. */
+bool ef_optimum_recall(ef_optimum *optimum, ef_store *store, const char *program, double budget_s, ef_arena *arena);
+
+#endif

@@ -1,0 +1,58 @@
+/* The tuner: which schedule of which family to measure next (paper, section 6.3; design, section 8).
+ *
+ * Ask and tell: it never measures anything. It knows a family as a list of parameters, each with a number of values in
+ * an order in which neighbours resemble each other, and an owner: one kernel, or none where the parameter shapes stored
+ * buffers. Same seed, same calls: same answers.
+ *
+ * Successive halving (Jamieson and Talwalkar, 2016): rounds, in each of which every family left gets the same number of
+ * measurements; the better half goes on, and with it a few that the static estimate likes best. Inside a family,
+ * measurements go to local changes of the best schedule, to mutations and crossings of the best few, and to random
+ * ones. Local changes stay within one kernel until it stops getting better, then within the next; what shapes buffers
+ * is a group of its own. */
+#ifndef EF_TUNE_TUNER_H
+#define EF_TUNE_TUNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ef_tuner ef_tuner;
+
+typedef struct {
+    uint32_t params;
+    const uint32_t *values; /* by parameter: how many values it has, at least 1 */
+    const uint32_t *owner;  /* by parameter: its kernel, UINT32_MAX: it shapes stored buffers */
+    const uint32_t *start;  /* by parameter: the value to begin with */
+    double estimate;        /* optimistic latency in any unit; lower is better */
+} ef_tune_space;
+
+typedef struct {
+    uint64_t ticket;
+    uint32_t family;
+    const uint32_t *choice; /* by parameter; valid as long as the tuner */
+} ef_tune_point;
+
+typedef enum {
+    EF_ASK_POINT,
+    EF_ASK_WAIT, /* not before more is told */
+    EF_ASK_DONE  /* nothing is left, or nothing got better for long */
+} ef_ask;
+
+ef_tuner *ef_tuner_new(uint64_t seed);
+void ef_tuner_free(ef_tuner *tuner);
+/* Adds a family before the first ask; they are numbered from 0. */
+uint32_t ef_tuner_add(ef_tuner *tuner, const ef_tune_space *space);
+/* A result of an earlier run, INFINITY for a failure: it is not asked again. False when it is none of the family's. */
+bool ef_tuner_known(ef_tuner *tuner, uint32_t family, const uint32_t *choice, double us);
+/* How many more measurements can be afforded: divides what is left among the rounds. 400 unless told. */
+void ef_tuner_expect(ef_tuner *tuner, uint64_t measurements);
+ef_ask ef_tuner_ask(ef_tuner *tuner, ef_tune_point *point);
+/* The result of an ask: microseconds, INFINITY for a failure. Each ticket once, in any order. */
+void ef_tuner_tell(ef_tuner *tuner, uint64_t ticket, double us);
+/* The best point told or known; false when none succeeded. */
+bool ef_tuner_best(const ef_tuner *tuner, ef_tune_point *point, double *us);
+/* The best points, at most `room`, best first. Returns how many. */
+uint32_t ef_tuner_top(const ef_tuner *tuner, uint32_t room, ef_tune_point *point, double *us);
+/* Families that still take part in the current round. */
+uint32_t ef_tuner_left(const ef_tuner *tuner);
+
+#endif
