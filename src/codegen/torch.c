@@ -200,7 +200,7 @@ static void print_number(double value, ef_dtype dtype, ef_strbuf *out)
 static void print_dim(printer *p, ef_dim dim, ef_strbuf *out)
 {
     const ef_var *atom;
-    unsigned count = ef_dim_atoms(p->ctx, dim, &atom);
+    unsigned count = ef_dim_atoms(p->ctx, ef_dim_base(p->ctx, dim), &atom);
     if (!count)
         ef_strbuf_puts(out, "1");
     for (unsigned i = 0; i < count; i++) {
@@ -543,12 +543,32 @@ static bool dim_has(const printer *p, ef_dim dim, ef_var var)
     return false;
 }
 
+/* Whether a part, a twin or the like of the variable stands in the dimension. */
+static bool dim_derives(const printer *p, ef_dim dim, ef_var var)
+{
+    const ef_var *atom;
+    for (unsigned i = 0, count = ef_dim_atoms(p->ctx, dim, &atom); i < count; i++) {
+        const ef_var_info *info = ef_var_at(p->ctx, atom[i]);
+        const ef_dim *part = &info->parent;
+        unsigned parts = info->kind == EF_VAR_CONCAT  ? ef_dims_at(p->ctx, info->parts, &part)
+                         : info->kind == EF_VAR_NAMED ? 0
+                                                      : 1;
+        for (unsigned k = 0; k < parts; k++)
+            if (dim_has(p, part[k], var) || dim_derives(p, part[k], var))
+                return true;
+    }
+    return false;
+}
+
 /* Whether a node mixes positions along the variable, or knows which one it is at. */
 static bool mixes(const printer *p, ef_expr e, ef_var var)
 {
     const ef_expr *child;
     unsigned count = ef_dag_children(p->dag, e, &child);
     uint64_t attr = ef_dag_attr(p->dag, e);
+    for (unsigned d = 0; d < type_of(p, e)->rank; d++)
+        if (dim_derives(p, type_of(p, e)->dim[d], var))
+            return true;
     switch (ef_dag_op(p->dag, e)) {
     case EF_IOTA: return dim_has(p, (ef_dim)attr, var);
     case EF_MATMUL: return dim_has(p, type_of(p, child[0])->dim[0], var);
