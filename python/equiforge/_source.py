@@ -1,0 +1,119 @@
+"""Generated Python modules: loading them from files, and compiling their Triton kernels without launching them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_numbers = itertools.count()
+
+DTYPES: dict[str, torch.dtype] = {
+    "bool": torch.bool,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+}
+
+
+def dtype_of(name: str | torch.dtype) -> torch.dtype:
+    """An element type by its name in the text form ("f16") or in torch ("float16"). ValueError for anything else."""
+    if isinstance(name, torch.dtype):
+        return name
+    dtype = DTYPES.get(name) or getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{name!r} is no element type")
+    return dtype
+
+
+def load(path: str | os.PathLike[str]) -> ModuleType:
+    """Runs the module in a file. Triton reads kernels' source from that file, so it must stay."""
+    path = Path(path)
+    spec = importlib.util.spec_from_file_location(f"equiforge_generated_{next(_numbers)}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_text(source: str, name: str) -> ModuleType:
+    """Runs a module that needs no file: PyTorch source, without kernels."""
+    module = ModuleType(name)
+    exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+    return module
+
+
+def empty(module: ModuleType, which: str, device: torch.device | str) -> list[torch.Tensor]:
+    """New tensors for the module's "INPUTS", "OUTPUTS" or "BUFFERS"."""
+    if which == "BUFFERS":
+        return [torch.empty(count, dtype=dtype, device=device) for dtype, count in module.BUFFERS]
+    return [torch.empty(shape, dtype=dtype_of(dtype), device=device) for _, dtype, shape in getattr(module, which)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What Triton compiles for: ("cuda", 90, 32)."""
+
+    backend: str
+    arch: int
+    warp_size: int
+
+
+@contextlib.contextmanager
+def _without_device(target: Target) -> Iterator[None]:
+    """Inside, Triton compiles for `target`, and a launch stops after compiling. No GPU is touched or needed."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    class Driver:
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget(target.backend, target.arch, target.warp_size)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+    original, active = JITFunction.run, driver._active
+
+    def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        return original(self, *args, grid=grid, warmup=True, **kwargs)
+
+    driver.set_active(Driver())
+    JITFunction.run = run
+    try:
+        yield
+    finally:
+        JITFunction.run = original
+        # The property would start the real driver, where there is none.
+        driver._active = active
+
+
+def compile_kernels(module: ModuleType, target: Target) -> None:
+    """Compiles what `launch` launches into Triton's cache, where a process that launches it finds it.
+
+    The tensors are on no device; like real ones, they begin at multiples of 16 bytes, which is part of Triton's key.
+    """
+    with _without_device(target):
+        module.launch(*(empty(module, which, "meta") for which in ("INPUTS", "OUTPUTS", "BUFFERS")))
+
+
+def use_cache(folder: str | os.PathLike[str]) -> None:
+    """Makes Triton keep compiled kernels in this folder."""
+    from triton import knobs
+
+    knobs.cache.dir = os.fspath(folder)

@@ -1,0 +1,366 @@
+"""Programs under trial on one device: inputs, float64 results, errors, and times (design, sections 7 and 8).
+
+A `Trial` holds what every candidate of one program is compared with. All inputs, results and copies stay on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equiforge import _source
+
+ACCEPTED = 1e-2  # relative L2 error that no implementation may exceed
+COLD_BYTES = 256 << 20  # inputs are rotated over more than this, and over four times the cache
+MOST_COPIES = 4096
+GRAPH_US = 400.0  # a graph holds enough calls to take that long
+FAR = 4.0  # what is slower than the best by this factor is not timed exactly
+
+Call = Callable[[Sequence[Tensor]], Any]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input or output: name, element type, sizes."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> Spec:
+        return cls(entry["name"], _source.dtype_of(entry["dtype"]), tuple(entry["shape"]))
+
+
+# ---- inputs ----
+
+
+def _blank_rows(x: Tensor) -> Tensor:
+    """Which rows are blank where rows are: every third, or the only one."""
+    rows = math.prod(x.shape[:-1])
+    return (torch.arange(rows, device=x.device) % 3 == (1 if rows > 1 else 0)).view(*x.shape[:-1], 1)
+
+
+def draw(specs: Sequence[Spec], kind: str, large: float, device: torch.device, seed: int) -> list[Tensor]:
+    """Inputs of one distribution: "normal", "large" (times `large`), "tiny" (times 1e-3), "zero" (with rows of zeros)
+    or "masked" (masks, which are inputs of that name or bools, with blank rows).
+
+    Matrices after the first input are weights, most likely: they are divided by the square root of their rows, as
+    weights are, or products of several would leave float16.
+    """
+    tensors = []
+    generator = torch.Generator(device=device)
+    for i, spec in enumerate(specs):
+        generator.manual_seed(seed * 1000003 + i)
+        if not spec.dtype.is_floating_point:
+            top = 2 if spec.dtype == torch.bool else 8
+            x = torch.randint(0, top, spec.shape, generator=generator, device=device)
+            if kind == "masked" and spec.dtype == torch.bool and x.dim():
+                x = torch.where(_blank_rows(x), 0, x)
+        else:
+            x = torch.randn(spec.shape, generator=generator, device=device)
+            if i and x.dim() == 2:
+                x = x / math.sqrt(x.shape[0])
+            if "mask" in spec.name:
+                if kind == "masked":
+                    x = torch.where(x > 0.43, float("-inf"), 0.0)  # a third
+                    x = torch.where(_blank_rows(x), float("-inf"), x)
+            elif kind == "large":
+                x = x * large
+            elif kind == "tiny":
+                x = x * 1e-3
+            elif kind == "zero" and x.dim() and (i == 0 or math.prod(x.shape[:-1]) > 1):
+                x = torch.where(_blank_rows(x), 0.0, x)
+        tensors.append(x.to(spec.dtype))
+    return tensors
+
+
+def distributions(specs: Sequence[Spec]) -> list[str]:
+    """Those that differ for these inputs."""
+    masks = any("mask" in spec.name or spec.dtype == torch.bool for spec in specs)
+    return ["normal", "large", "tiny", "zero"] + (["masked"] if masks else [])
+
+
+# ---- results ----
+
+
+def as_list(result: Any) -> list[Tensor]:
+    """The tensors of a result, tuples within tuples in order."""
+    if isinstance(result, Tensor):
+        return [result]
+    return [tensor for part in result for tensor in as_list(part)]
+
+
+class Reference:
+    """A program as PyTorch source (ef_codegen_torch): results in its own types, and exact ones.
+
+    Exact results are float64 where the device's memory allows: whole, or piece by piece along the dimensions that the
+    source lists as independent; else float32 without TF32.
+    """
+
+    def __init__(self, source: str, name: str):
+        self.module = _source.load_text(source, name)
+        self.function = getattr(self.module, name)
+        self.sizes: dict[str, int] = {}  # of the pieces that turned out to fit
+        self.exact_dtype = torch.float64
+
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Results in the program's own types."""
+        results = self._pieces(inputs, None)
+        if results is None:
+            raise torch.OutOfMemoryError("the program does not fit into the device's memory")
+        return results
+
+    def eager(self, inputs: Sequence[Tensor]) -> Any:
+        """The same as one call."""
+        return self.function(*inputs)
+
+    def exact(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Results in `exact_dtype`."""
+        results = self._pieces(inputs, self.exact_dtype)
+        if results is None and self.exact_dtype == torch.float64:
+            self.exact_dtype = torch.float32
+            results = self._pieces(inputs, self.exact_dtype)
+        if results is None:
+            raise torch.OutOfMemoryError("the exact results do not fit into the device's memory")
+        return results
+
+    def _pieces(self, inputs: Sequence[Tensor], dtype: torch.dtype | None) -> list[Tensor] | None:
+        """Halves the pieces until they fit; later calls begin with what fitted. None: not even the smallest do."""
+        while True:
+            with contextlib.suppress(torch.OutOfMemoryError):
+                return self._cut(inputs, dtype, list(self.sizes), {})
+            # Here, and not earlier, nothing holds the tensors of the attempt any more.
+            torch.cuda.empty_cache()
+            if not self._halve(inputs):
+                return None
+
+    def _halve(self, inputs: Sequence[Tensor]) -> bool:
+        """Along the first dimension that can be: a few large pieces. False when there is none."""
+        for name in self.module.BATCH:
+            extent = self.sizes.get(name) or self._extent(name, inputs)
+            if extent > 1:
+                self.sizes[name] = (extent + 1) // 2
+                return True
+        return False
+
+    def _extent(self, name: str, inputs: Sequence[Tensor]) -> int:
+        places = self.module.BATCH[name][0]
+        return max((x.shape[at] for x, at in zip(inputs, places, strict=True) if at is not None), default=1)
+
+    def _cut(
+        self, inputs: Sequence[Tensor], dtype: torch.dtype | None, names: list[str], sizes: dict[str, int]
+    ) -> list[Tensor]:
+        if not names:
+            return as_list(self.function(*inputs, dtype=dtype, sizes=sizes))
+        name, step = names[0], self.sizes[names[0]]
+        places, out_places = self.module.BATCH[name]
+        extent = self._extent(name, inputs)
+        pieces = []
+        for start in range(0, extent, step):
+            length = min(step, extent - start)
+            part = [x if at is None else x.narrow(at, start, length) for x, at in zip(inputs, places, strict=True)]
+            pieces.append(self._cut(part, dtype, names[1:], {**sizes, name: length}))
+        return [torch.cat(parts, at) for parts, at in zip(zip(*pieces, strict=True), out_places, strict=True)]
+
+
+def error(results: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """The relative L2 error over all outputs; infinite when one is not finite where the exact result, rounded to the
+    output's type, is finite, or the other way round (an infinity equals itself, NaN equals NaN)."""
+    difference = norm = 0.0
+    for result, exact_result in zip(results, exact, strict=True):
+        x, want = result, exact_result
+        if x.shape != want.shape:
+            return math.inf
+        finite = torch.isfinite(want.to(x.dtype))
+        if not finite.all():
+            if not torch.equal(x[~finite].nan_to_num(0.5), want[~finite].to(x.dtype).nan_to_num(0.5)):
+                return math.inf
+            x, want = torch.where(finite, x, 0), torch.where(finite, want, 0)
+        difference += float(torch.linalg.vector_norm(x.to(want.dtype) - want, dtype=torch.float64)) ** 2
+        norm += float(torch.linalg.vector_norm(want, dtype=torch.float64)) ** 2
+    if not math.isfinite(difference):
+        return math.inf
+    return math.sqrt(difference / norm) if norm else (math.inf if difference else 0.0)
+
+
+def poison(tensors: Sequence[Tensor]) -> None:
+    """Fills tensors with what no correct implementation leaves there: NaN, or a large number."""
+    for x in tensors:
+        if x.dtype.is_floating_point:
+            x.fill_(math.nan)
+        elif x.dtype != torch.bool:
+            x.fill_(torch.iinfo(x.dtype).max)
+        else:
+            x.fill_(True)
+
+
+# ---- time ----
+
+
+def copies(inputs: Sequence[Tensor], bytes_: int) -> list[list[Tensor]]:
+    """Copies of the inputs that take `bytes_` in all, at least two of them; each begins at a multiple of 256 bytes."""
+    strides = [(x.numel() * x.element_size() + 255) // 256 * 256 for x in inputs]
+    count = max(2, min(MOST_COPIES, bytes_ // max(sum(strides), 1) + 1))
+    stacks = []
+    for x, stride in zip(inputs, strides, strict=True):
+        items = max(stride // x.element_size(), 1)
+        stack = torch.empty(count, items, dtype=x.dtype, device=x.device)
+        stack[:, : x.numel()] = x.reshape(-1)
+        stacks.append(stack)
+    return [
+        [stack[i, : x.numel()].view(x.shape) for stack, x in zip(stacks, inputs, strict=True)] for i in range(count)
+    ]
+
+
+class Clock:
+    """Times calls on one device, in microseconds: inside a CUDA graph, or by the wall clock without a GPU."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.cuda = device.type == "cuda"
+
+    def once(self, call: Callable[[], Any]) -> float:
+        """One call, with what launching costs."""
+        if not self.cuda:
+            start = time.perf_counter()
+            call()
+            return (time.perf_counter() - start) * 1e6
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3
+
+    def median(self, call: Call, sets: Sequence[Sequence[Tensor]], repeat: int, estimate: float) -> float:
+        """The median time of a call over `repeat` rounds through the sets, each round one graph."""
+        rounds = max(1, math.ceil(GRAPH_US / max(estimate * len(sets), 1e-3)))
+        order = [sets[i % len(sets)] for i in range(len(sets) * rounds)]
+        if not self.cuda:
+            return statistics.median(self.once(functools.partial(call, inputs)) for inputs in order[: max(repeat, 1)])
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                for inputs in order:
+                    call(inputs)
+            replay, count = graph.replay, len(order)
+        except RuntimeError as problem:
+            if "captur" not in str(problem):
+                raise
+            torch.cuda.synchronize()
+            replay, count = (lambda: [call(inputs) for inputs in sets]), len(sets)
+        replay()
+        return statistics.median(self.once(replay) for _ in range(max(repeat, 1))) / count
+
+
+class Timer:
+    """Cold and warm times of calls with given inputs."""
+
+    def __init__(self, inputs: Sequence[Tensor], device: torch.device):
+        cache = torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else 0
+        self.clock = Clock(device)
+        wanted = max(4 * cache, COLD_BYTES) if device.type == "cuda" else 0
+        self.sets = copies(inputs, wanted)
+
+    def __call__(self, call: Call, repeat: int = 10, best_us: float = 0.0) -> tuple[float, float]:
+        """(cold, warm) in microseconds. What is far slower than `best_us` gets one rough time for both."""
+        call(self.sets[0])
+        rough = min(self.clock.once(functools.partial(call, inputs)) for inputs in self.sets[:2] * 2)
+        if best_us and rough > FAR * best_us + 200:  # launching costs something too
+            return rough, rough
+        cold = self.clock.median(call, self.sets, repeat, rough)
+        if best_us and cold > FAR * best_us:
+            return cold, cold
+        return cold, self.clock.median(call, self.sets[:1], repeat, rough)
+
+
+def bandwidth(device: torch.device) -> float:
+    """Bytes a second that the device reads or copies, whichever is faster."""
+    if device.type != "cuda":
+        x = torch.ones(8 << 20)
+    else:
+        free, _ = torch.cuda.mem_get_info(device)
+        x = torch.ones(min(1 << 28, free // 16), device=device)
+    y = torch.empty_like(x)
+    clock, size = Clock(device), x.numel() * x.element_size()
+    read = min(clock.once(x.sum) for _ in range(6))
+    copy = min(clock.once(lambda: y.copy_(x)) for _ in range(6))
+    return max(size / read, 2 * size / copy) * 1e6
+
+
+# ---- trials ----
+
+
+class Wrong(Exception):
+    """A candidate's results are not good enough."""
+
+
+class Trial:
+    """One program on one device, ready to judge candidates."""
+
+    def __init__(self, inputs: Sequence[Spec], outputs: Sequence[Spec], reference: Reference, device: Any, seed: int):
+        self.device = torch.device(device)
+        self.inputs, self.outputs, self.reference, self.seed = list(inputs), list(outputs), reference, seed
+        self.cases: list[tuple[str, list[Tensor], list[Tensor]]] = []  # distribution, inputs, exact results
+        self.eager_error: list[float] = []
+        for kind in distributions(self.inputs):
+            self._prepare(kind)
+        self.timer = Timer(self.cases[0][1], self.device)
+        # The smallest error that counts as one: the outputs' types cannot do better.
+        self.unit = max((torch.finfo(s.dtype).eps for s in self.outputs if s.dtype.is_floating_point), default=0.0)
+
+    def _prepare(self, kind: str) -> None:
+        """Large inputs are as large as eager PyTorch can take."""
+        for large in (100.0, 30.0, 10.0, 4.0, 2.0) if kind == "large" else (1.0,):
+            tensors = draw(self.inputs, kind, large, self.device, self.seed)
+            exact = self.reference.exact(tensors)
+            found = error(self.reference(tensors), exact)
+            if found <= ACCEPTED:
+                break
+        # Exact results of a narrow type need not be kept in float64.
+        narrow = {torch.float16, torch.bfloat16}
+        kept = [x.float() if s.dtype in narrow else x for x, s in zip(exact, self.outputs, strict=True)]
+        self.cases.append((kind, tensors, kept))
+        self.eager_error.append(found)
+
+    def accepted(self, case: int) -> float:
+        """The error that a candidate may have: twice that of eager PyTorch, and below 0.01."""
+        return min(ACCEPTED, max(2 * self.eager_error[case], self.unit))
+
+    def eager_us(self, repeat: int = 10) -> float:
+        """The time of the program as plain PyTorch, cold; piece by piece when the whole does not fit."""
+        try:
+            return self.timer(self.reference.eager, repeat)[0]
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+        return min(self.timer.clock.once(lambda: self.reference(self.timer.sets[0])) for _ in range(3))
+
+    def validate(self, module: ModuleType) -> float:
+        """The largest error of a generated module over all distributions. Wrong when it is too large in one."""
+        outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
+        worst = 0.0
+        for i, (kind, inputs, exact) in enumerate(self.cases):
+            poison([*outputs, *temps])
+            module.launch(inputs, outputs, temps)
+            found = error(outputs, exact)
+            if not found <= self.accepted(i):
+                limit = self.accepted(i)
+                raise Wrong(f"relative L2 error {found:.3g} with {kind} inputs, at most {limit:.3g} is accepted")
+            worst = max(worst, found)
+        return worst
+
+    def time(self, module: ModuleType, repeat: int, best_us: float) -> tuple[float, float]:
+        """(cold, warm) microseconds of a generated module."""
+        outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
+        return self.timer(lambda inputs: module.launch(inputs, outputs, temps), repeat, best_us)

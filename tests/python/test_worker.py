@@ -1,0 +1,248 @@
+"""The GPU worker's protocol, in Triton's interpreter; and compiling kernels for GPUs that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import BUILD
+
+from equiforge import _source, _trial
+
+# A program as libequiforge prints one for Triton, by hand: two kernels with a temporary between them.
+CANDIDATE = """
+import torch
+import triton
+import triton.language as tl
+
+INPUTS = [("x", torch.float16, (12, 40)), ("g", torch.float16, (40,))]
+OUTPUTS = [("y", torch.float16, (12, 40))]
+BUFFERS = [(torch.float32, 12)]
+
+
+@triton.jit
+def k0(x, t):
+    row = tl.program_id(0)
+    at = tl.arange(0, 64)
+    v = tl.load(x + row * 40 + at, mask=at < 40, other=0.0).to(tl.float32)
+    tl.store(t + row, tl.rsqrt(tl.sum(v * v, 0) / 40 + 1e-6))
+
+
+@triton.jit
+def k1(x, g, t, y):
+    row = tl.program_id(0)
+    at = tl.arange(0, 64)
+    v = tl.load(x + row * 40 + at, mask=at < 40).to(tl.float32)
+    w = tl.load(g + at, mask=at < 40).to(tl.float32)
+    tl.store(y + row * 40 + at, v * tl.load(t + row) * w, mask=at < 40)
+
+
+def launch(inputs, outputs, temps):
+    k0[(12,)](inputs[0], temps[0], num_warps=2)
+    k1[(12,)](inputs[0], inputs[1], temps[0], outputs[0], num_warps=2)
+
+
+def candidate(*inputs):
+    outputs = [torch.empty(shape, dtype=dtype) for _, dtype, shape in OUTPUTS]
+    launch(inputs, outputs, [torch.empty(n, dtype=dtype) for dtype, n in BUFFERS])
+    return outputs[0]
+"""
+
+PROGRAM = """
+program rms
+dim m = 12
+dim n = 40
+input x: f16[m, n]
+input g: f16[n]
+output y = mul(mul(x, rsqrt(add(div(reduce[sum, -1](mul(x, x)), 40), 1e-06))), g)
+"""
+
+
+class Client:
+    def __init__(self):
+        environment = {**os.environ, "TRITON_INTERPRET": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "equiforge.worker", "--device", "cpu"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        self.number = 0
+
+    def __call__(self, **request) -> dict:
+        self.number += 1
+        self.process.stdin.write(json.dumps({"id": self.number, **request}) + "\n")
+        self.process.stdin.flush()
+        reply = json.loads(self.process.stdout.readline())
+        assert reply.pop("id") == self.number
+        return reply
+
+    def close(self) -> int:
+        self.process.stdin.close()
+        return self.process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("program") / "rms.ef"
+    path.write_text(PROGRAM)
+    return subprocess.run(
+        [BUILD / "equiforge", "inspect", path, "--torch"], capture_output=True, text=True, check=True
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def worker(reference):
+    client = Client()
+    inputs = [
+        {"name": "x", "dtype": "f16", "shape": [12, 40]},
+        {"name": "g", "dtype": "f16", "shape": [40]},
+    ]
+    outputs = [{"name": "y", "dtype": "f16", "shape": [12, 40]}]
+    program = {"name": "rms", "inputs": inputs, "outputs": outputs, "reference": reference, "seed": 7}
+    reply = client(do="measure", key="early", artifact="nowhere", entry="candidate", repeat=1, best_us=0)
+    assert not reply["ok"]
+    reply = client(do="program", **program)
+    assert reply["ok"], reply
+    assert reply["eager_us"] > 0
+    assert reply["bandwidth"] > 1e8
+    assert reply["exact"] == "float64"
+    assert len(reply["eager_error"]) == 4
+    assert all(error < 1e-2 for error in reply["eager_error"])
+    yield client
+    assert client.close() == 0
+
+
+def compile_and_measure(worker, tmp_path, source: str, key: str) -> dict:
+    reply = worker(do="compile", key=key, source=source, entry="candidate", dir=str(tmp_path))
+    assert reply["ok"], reply
+    return worker(do="measure", key=key, artifact=reply["artifact"], entry="candidate", repeat=2, check=True, best_us=0)
+
+
+def test_hello(worker):
+    reply = worker(do="hello")
+    assert reply["ok"]
+    assert reply["device"] == "cpu"
+    assert {"equiforge", "torch", "triton"} <= set(reply["versions"])
+    assert reply["memory"] > 1 << 20
+
+
+def test_right(worker, tmp_path):
+    reply = compile_and_measure(worker, tmp_path, CANDIDATE, "right")
+    assert reply["ok"], reply
+    assert reply["us"] > 0
+    assert reply["warm_us"] > 0
+    assert 0 < reply["rel_l2"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("/ 40 + 1e-6", "/ 40 + 1e-2"),  # wrong with tiny inputs only
+        ("k1[(12,)]", "k1[(11,)]"),  # the last row keeps its poison
+        ("k0[(12,)]", "k0[(11,)]"),  # so does a temporary
+        ("v * tl.load(t + row) * w", "(v * tl.load(t + row)).to(tl.float8e5).to(tl.float32) * w"),  # too coarse
+    ],
+)
+def test_wrong(worker, tmp_path, old, new):
+    assert old in CANDIDATE
+    reply = compile_and_measure(worker, tmp_path, CANDIDATE.replace(old, new), "wrong")
+    assert not reply["ok"]
+    assert reply["status"] == "wrong", reply
+
+
+def test_broken(worker, tmp_path):
+    for source, why in (("def candidate(:", "SyntaxError"), ("x = 1\n", "candidate"), ("import nothing\n", "nothing")):
+        reply = worker(do="compile", key="broken", source=source, entry="candidate", dir=str(tmp_path))
+        assert not reply["ok"]
+        assert why in reply["error"]
+        assert "\n" not in reply["error"]
+    source = CANDIDATE.replace("def launch(inputs, outputs, temps):", "def launch(inputs, outputs, temps):\n    1 / 0")
+    reply = compile_and_measure(worker, tmp_path, source, "crash")
+    assert (reply["ok"], reply["status"]) == (False, "launch")
+    # And what a candidate prints stays out of the replies.
+    source = CANDIDATE.replace(
+        "def launch(inputs, outputs, temps):", "def launch(inputs, outputs, temps):\n    print('{}')"
+    )
+    assert compile_and_measure(worker, tmp_path, source, "noisy")["ok"]
+
+
+def test_bad_requests(worker):
+    assert not worker(do="nothing")["ok"]
+    worker.process.stdin.write("no json\n")
+    worker.process.stdin.flush()
+    assert not json.loads(worker.process.stdout.readline())["ok"]
+    assert worker(do="hello")["ok"]
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_compiles_without_gpu(tmp_path, arch):
+    path = tmp_path / "candidate.py"
+    path.write_text(CANDIDATE)
+    _source.use_cache(tmp_path / "cache")
+    module = _source.load(path)
+    _source.compile_kernels(module, _source.Target("cuda", arch, 32))
+    assert len(list((tmp_path / "cache").rglob("*.cubin"))) == 2
+    broken = CANDIDATE.replace("tl.sum(v * v, 0)", "tl.sum(v * missing, 0)")
+    path.write_text(broken)
+    with pytest.raises(Exception, match="missing"):
+        _source.compile_kernels(_source.load(path), _source.Target("cuda", arch, 32))
+
+
+def test_errors():
+    exact = [torch.tensor([1.0, 2.0, float("inf"), float("nan"), 70000.0], dtype=torch.float64)]
+    good = [torch.tensor([1.0, 2.0, float("inf"), float("nan"), float("inf")], dtype=torch.float16)]
+    assert _trial.error(good, exact) == 0
+    for at, value in ((0, float("nan")), (2, 5.0), (3, 1.0), (2, float("-inf")), (1, float("inf"))):
+        bad = [good[0].clone()]
+        bad[0][at] = value
+        assert _trial.error(bad, exact) == float("inf")
+    assert _trial.error([torch.tensor([3.0])], [torch.tensor([4.0], dtype=torch.float64)]) == 0.25
+    zero = [torch.zeros(3, dtype=torch.float64)]
+    assert _trial.error([torch.zeros(3)], zero) == 0
+    assert _trial.error([torch.ones(3)], zero) == float("inf")
+
+
+def test_copies():
+    inputs = [torch.arange(10, dtype=torch.int32), torch.randn(3, 5).half(), torch.tensor(2.5)]
+    sets = _trial.copies(inputs, 4000)
+    assert len(sets) == 4000 // 768 + 1
+    for tensors in sets:
+        assert all(torch.equal(a, b) and b.data_ptr() % 64 == 0 for a, b in zip(inputs, tensors, strict=True))
+
+
+def test_pieces(reference, monkeypatch):
+    """What does not fit is computed piece by piece, with the same results."""
+    whole = _trial.Reference(reference, "rms")
+    inputs = [torch.randn(12, 40).half(), torch.randn(40).half()]
+    want = whole.exact(inputs)
+    parts = _trial.Reference(reference, "rms")
+    rows = []
+
+    def small(x, g, dtype, sizes):
+        if x.shape[0] > 3:
+            raise torch.OutOfMemoryError("too large")
+        rows.append(x.shape[0])
+        return whole.function(x, g, dtype=dtype, sizes=sizes)
+
+    parts.function = small
+    assert torch.equal(parts.exact(inputs)[0], want[0])
+    assert rows == [3, 3, 3, 3]
+    parts.function = lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("never"))
+    with pytest.raises(torch.OutOfMemoryError):
+        parts.exact(inputs)
+    assert parts.exact_dtype == torch.float32
+
+
+def test_masks():
+    specs = [_trial.Spec("x", torch.float16, (9, 7)), _trial.Spec("mask", torch.float16, (9, 7))]
+    assert _trial.distributions(specs)[-1] == "masked"
+    x, mask = _trial.draw(specs, "masked", 1, torch.device("cpu"), 3)
+    assert torch.isfinite(x).all()
+    blank = torch.isinf(mask).all(-1)
+    assert blank.tolist() == [i % 3 == 1 for i in range(9)]
+    zero, _ = _trial.draw(specs, "zero", 1, torch.device("cpu"), 3)
+    assert (zero == 0).all(-1).tolist() == [i % 3 == 1 for i in range(9)]
