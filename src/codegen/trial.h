@@ -2,7 +2,7 @@
 #ifndef EF_CODEGEN_TRIAL_H
 #define EF_CODEGEN_TRIAL_H
 
-#include "codegen/verify.h"
+#include "codegen/oracle.h"
 
 typedef struct {
     const char *dims;  /* "s=64,d=16": extents of named dimensions instead of the program's; NULL: none */
@@ -14,10 +14,9 @@ typedef struct {
 } ef_trial_options;
 
 typedef struct {
-    double us;       /* median */
-    double rel_l2;   /* the largest over all draws, when checked */
-    double accepted; /* what it may be */
-    uint32_t draw;   /* where it was largest */
+    double us;     /* median */
+    double rel_l2; /* the largest over all draws, when checked */
+    uint32_t draw; /* where it was largest beside what it may be */
     uint32_t kernels;
     uint64_t family;
     ef_strbuf source; /* the program as C, without the support code; freed by the caller */

@@ -118,34 +118,49 @@ void ef_data_free(ef_data *data)
     *data = (ef_data){0};
 }
 
-static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, ef_rng *rng)
+/* Rows of zeros and rows that a mask blanks: every third. */
+#define BLANK_ROW(row) ((row) % 3 == 1)
+
+static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, double large, ef_rng *rng)
 {
     double x = ef_rng_normal(rng);
     if (!ef_dtype_is_float(dtype))
-        return blank ? 0 : ef_rng_below(rng, dtype == EF_BOOL ? 2 : 8);
-    if (mask)
+        return draw == EF_DRAW_MASKED && blank ? 0 : ef_rng_below(rng, dtype == EF_BOOL ? 2 : 8);
+    if (mask && draw == EF_DRAW_MASKED)
         return blank || ef_rng_below(rng, 3) == 0 ? -INFINITY : 0;
     switch (draw) {
-    case EF_DRAW_LARGE: return 16 * x; /* scores of attention leave the range of exp; sums keep their digits in f32 */
+    case EF_DRAW_LARGE: return large * x;
     case EF_DRAW_TINY: return 1e-3 * x;
-    case EF_DRAW_ZERO: return 0;
+    case EF_DRAW_ZERO: return blank ? 0 : x;
     default: return x;
     }
 }
 
 /* Inputs that are called a mask hold 0 and -inf, whole rows of -inf among them, in the masked draw. */
-void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, uint64_t seed)
+void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, double large, uint64_t seed)
 {
     for (uint32_t i = 0; i < data->inputs; i++) {
         const ef_kbuffer *b = &g->buffers.at[i];
         ef_rng rng = {seed * 1000003 + i};
         uint64_t count = ef_sched_buffer(g, s, i), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
-        bool mask = draw == EF_DRAW_MASKED && strstr(b->name, "mask");
+        bool mask = strstr(b->name, "mask"), single = count == row;
         for (uint64_t e = 0; e < count; e++) {
-            bool blank = draw == EF_DRAW_MASKED && e / row % 3 == 1;
-            ef_element_put((ef_dtype)b->dtype, data->in[i], e, draw_one(draw, (ef_dtype)b->dtype, mask, blank, &rng));
+            bool blank = single ? draw == EF_DRAW_ZERO && i == 0 : BLANK_ROW(e / row);
+            ef_element_put((ef_dtype)b->dtype, data->in[i], e,
+                           draw_one(draw, (ef_dtype)b->dtype, mask, blank, large, &rng));
         }
     }
+}
+
+uint64_t ef_data_finite(const ef_kgraph *g, const ef_schedule *s, const ef_data *data)
+{
+    uint64_t finite = 0;
+    for (uint32_t i = 0; i < data->outputs; i++) {
+        const ef_kbuffer *b = &g->buffers.at[g->outputs.at[i]];
+        for (uint64_t e = 0, count = ef_sched_buffer(g, s, g->outputs.at[i]); e < count; e++)
+            finite += isfinite(ef_element_get((ef_dtype)b->dtype, data->out[i], e));
+    }
+    return finite;
 }
 
 /* ---- the reference ---- */
@@ -268,12 +283,8 @@ double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph,
     return sum.wrong == 0 ? 0 : sqrt(sum.wrong / (sum.size > 0 ? sum.size : 1e-12));
 }
 
-double ef_accepted_error(const ef_kgraph *graph)
+double ef_error_bound(double eager)
 {
-    for (uint32_t i = 0; i < graph->outputs.count; i++) {
-        uint8_t dtype = graph->buffers.at[graph->outputs.at[i]].dtype;
-        if (dtype == EF_F16 || dtype == EF_BF16)
-            return 1e-2;
-    }
-    return 1e-3;
+    double twice = EF_ERROR_FACTOR * eager + EF_ERROR_FLOOR;
+    return twice < EF_ERROR_LIMIT ? twice : EF_ERROR_LIMIT;
 }

@@ -20,7 +20,11 @@ typedef struct {
 
 ef_data ef_data_new(const ef_kgraph *graph, const ef_schedule *schedule);
 void ef_data_free(ef_data *data);
-void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, uint64_t seed);
+/* `large`: what normal numbers are multiplied with in the large draw. */
+void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, double large,
+                  uint64_t seed);
+/* How many elements of the outputs are finite. */
+uint64_t ef_data_finite(const ef_kgraph *graph, const ef_schedule *schedule, const ef_data *data);
 
 /* An element of a buffer, exact; and the nearest one that its type has. */
 double ef_element_get(ef_dtype dtype, const void *memory, uint64_t at);
@@ -35,7 +39,11 @@ ef_reference *ef_reference_new(const ef_program *program, const ef_kgraph *graph
 ef_reference *ef_reference_computed(uint32_t outputs, double *const *output, const uint64_t *count);
 void ef_reference_free(ef_reference *reference);
 double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data);
-/* The largest error that is accepted: by the narrowest type of the outputs. */
-double ef_accepted_error(const ef_kgraph *graph);
+
+/* What an implementation's error may be, when that of eager is `eager` (see oracle.h). */
+#define EF_ERROR_LIMIT 1e-2 /* relative L2, of anything */
+#define EF_ERROR_FACTOR 2.0 /* times eager's */
+#define EF_ERROR_FLOOR 4e-6 /* orders of summation differ by this in float32 */
+double ef_error_bound(double eager);
 
 #endif

@@ -72,7 +72,7 @@ static bool is_whole(const ef_former *f, ef_expr e)
     ef_op op = ef_dag_op(f->dag, e);
     if (op == EF_REDUCE_P || op == EF_TILE_MATMUL)
         return true;
-    return (ef_op_pointwise(op) || op == EF_REDUCE) && all_units(f, e);
+    return !f->eager && (ef_op_pointwise(op) || op == EF_REDUCE) && all_units(f, e);
 }
 
 #define FOREIGN (EF_NONE - 1) /* some user is outside of any grid-less kernel */
@@ -160,11 +160,39 @@ static void kernel_free(ef_kernel *k)
     free(k);
 }
 
-/* A tensor that is stored between kernels: floats in f32, which holds whatever the program computes. */
-static uint32_t new_buffer(ef_former *f, const ef_type_info *info, const char *name)
+static bool is_narrow(uint8_t dtype)
+{
+    return dtype == EF_F16 || dtype == EF_BF16;
+}
+
+/* Whether values are few and others are computed from them: see ef_kbuffer. Operands have smaller numbers. */
+static bool is_statistic(const ef_former *f, ef_expr e)
+{
+    const ef_expr *child;
+    unsigned count = ef_dag_children(f->dag, e, &child);
+    ef_op op = ef_dag_op(f->dag, e);
+    bool all = count > 0;
+    switch (op) {
+    case EF_CONST:
+    case EF_IOTA:
+    case EF_REDUCE:
+    case EF_TUPLE:
+    case EF_GET:
+    case EF_COLLECT: return true;
+    default: break;
+    }
+    if (!ef_op_pointwise(op) && ef_ops[op].class != EF_SHAPE && op != EF_VIEW && op != EF_COMBINE && op != EF_REDUCE_P)
+        return false;
+    for (unsigned i = 0; i < count; i++)
+        all = all && f->statistic[child[i]];
+    return all;
+}
+
+/* A tensor that is stored between kernels. */
+static uint32_t new_buffer(ef_former *f, const ef_type_info *info, bool statistic, const char *name)
 {
     ef_kbuffer b = {.kind = EF_BUFFER_TEMP, .dtype = info->dtype, .rank = info->rank, .name = name};
-    if (ef_dtype_is_float((ef_dtype)b.dtype) ? b.dtype < EF_F32 : b.dtype == EF_NUM)
+    if (b.dtype == EF_NUM || (is_narrow(b.dtype) && statistic && !f->eager))
         b.dtype = EF_F32;
     memcpy(b.dim, info->dim, sizeof b.dim);
     ef_vec_push(&f->graph->buffers, b);
@@ -291,20 +319,20 @@ static bool form_kernel(ef_former *f, ef_expr e, bool copy, uint32_t first)
     return true;
 }
 
-static uint32_t buffers_of(ef_former *f, ef_type type, const char *name)
+static uint32_t buffers_of(ef_former *f, ef_expr e, const char *name)
 {
     ef_type leaf[EF_LEAVES];
     uint32_t first = f->graph->buffers.count;
-    unsigned count = ef_type_leaves(f->ctx, type, leaf);
+    unsigned count = ef_type_leaves(f->ctx, ef_dag_type(f->dag, e), leaf);
     for (unsigned i = 0; i < count; i++)
-        new_buffer(f, ef_type_at(f->ctx, leaf[i]), count > 1 ? text_of(f, "%s_%u", name, i) : name);
+        new_buffer(f, ef_type_at(f->ctx, leaf[i]), f->statistic[e], count > 1 ? text_of(f, "%s_%u", name, i) : name);
     return first;
 }
 
 uint32_t ef_form_stored(ef_former *f, ef_expr e)
 {
     if (f->stored[e] == EF_NONE) {
-        uint32_t first = buffers_of(f, ef_dag_type(f->dag, e), name_of(f, e));
+        uint32_t first = buffers_of(f, e, name_of(f, e));
         f->stored[e] = first;
         if (!form_kernel(f, e, false, first))
             return EF_NONE;
@@ -368,7 +396,7 @@ static bool copy_output(ef_former *f, ef_expr e, const ef_type_info *info, const
     if (ef_type_at(f->ctx, ef_dag_type(f->dag, e))->is_tuple)
         return ef_fail(f->diag, "cannot make kernels: output %s is a tuple of moved values; use one output a field",
                        name);
-    *buffer = new_buffer(f, info, name);
+    *buffer = new_buffer(f, info, false, name);
     return form_kernel(f, e, true, *buffer);
 }
 
@@ -488,6 +516,7 @@ static bool form(ef_former *f, ef_expr top)
 {
     for (ef_expr e = 0; e < top; e++) {
         f->owner[e] = f->stored[e] = EF_NONE;
+        f->statistic[e] = is_statistic(f, e);
         if (ef_dag_op(f->dag, e) == EF_COLLECT) {
             ef_axis axis = (ef_axis)ef_dag_attr(f->dag, e);
             f->collected = ef_axes_union(f->ctx, f->collected, ef_axes_intern(f->ctx, &axis, 1));
@@ -506,11 +535,11 @@ static bool form(ef_former *f, ef_expr top)
     return true;
 }
 
-ef_kgraph *ef_kgraph_new(const ef_program *program, ef_diag *diag)
+static ef_kgraph *graph_of(const ef_program *program, bool eager, ef_diag *diag)
 {
     ef_ctx *ctx = ef_dag_ctx(program->dag);
     ef_expr top = ef_dag_count(program->dag);
-    ef_former f = {.program = program, .dag = program->dag, .ctx = ctx, .diag = diag};
+    ef_former f = {.program = program, .dag = program->dag, .ctx = ctx, .diag = diag, .eager = eager};
     uint32_t inputs = 0;
     for (uint32_t i = 0; i < program->inputs; i++)
         inputs = program->input[i] + 1 > inputs ? program->input[i] + 1 : inputs;
@@ -521,16 +550,41 @@ ef_kgraph *ef_kgraph_new(const ef_program *program, ef_diag *diag)
     f.owner = ef_xcalloc(top + 1, sizeof *f.owner);
     f.stored = ef_xcalloc(top + 1, sizeof *f.stored);
     f.name = ef_xcalloc(top + 1, sizeof *f.name);
+    f.statistic = ef_xcalloc(top + 1, sizeof *f.statistic);
     f.input_buffer = ef_xcalloc(inputs + 1, sizeof *f.input_buffer);
     bool fine = form(&f, top);
     free(f.owner);
     free(f.stored);
     free(f.name);
+    free(f.statistic);
     free(f.input_buffer);
     if (fine)
         return f.graph;
     ef_kgraph_free(f.graph);
     return NULL;
+}
+
+ef_kgraph *ef_kgraph_new(const ef_program *program, ef_diag *diag)
+{
+    return graph_of(program, false, diag);
+}
+
+ef_kgraph *ef_kgraph_eager(const ef_program *program, ef_diag *diag)
+{
+    return graph_of(program, true, diag);
+}
+
+bool ef_kgraph_widen(ef_kgraph *graph)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < graph->buffers.count; i++) {
+        ef_kbuffer *b = &graph->buffers.at[i];
+        if (b->kind != EF_BUFFER_TEMP || !is_narrow(b->dtype))
+            continue;
+        b->dtype = EF_F32;
+        changed = true;
+    }
+    return changed;
 }
 
 void ef_kgraph_free(ef_kgraph *graph)

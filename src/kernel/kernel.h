@@ -94,9 +94,13 @@ typedef struct {
 
 typedef enum { EF_BUFFER_INPUT, EF_BUFFER_TEMP, EF_BUFFER_OUTPUT } ef_buffer_kind;
 
+/* How elements are stored is a choice for temporaries. Eager PyTorch stores every value in the program's own type, so
+ * that type is the narrowest that is tried; statistics (what a reduction leaves, partial results, what is computed from
+ * these alone) are few and decide what is computed from them, so they are stored in f32, as states are kept. Where
+ * verification finds that narrow temporaries cost too much, ef_kgraph_widen stores all in f32. */
 typedef struct {
     ef_buffer_kind kind;
-    uint8_t dtype, rank;
+    uint8_t dtype, rank; /* dtype: of the elements as they are stored; code generators convert on loading and storing */
     ef_dim dim[EF_MAX_RANK]; /* dim[0] is the last */
     const char *name;
     uint32_t index;      /* INPUT: position in the graph's inputs; OUTPUT: position in its outputs */
@@ -140,6 +144,11 @@ typedef struct {
  * their output dimensions, so every program has one. NULL and a message when a form is not supported. The context must
  * outlive the graph; the program need not. */
 ef_kgraph *ef_kgraph_new(const ef_program *program, ef_diag *diag);
+/* The program as eager PyTorch runs it: one kernel an operator, each result rounded to its own type. For programs of
+ * tensor level; what is tiled becomes kernels as above, with every temporary in its own type. */
+ef_kgraph *ef_kgraph_eager(const ef_program *program, ef_diag *diag);
+/* Stores all floating-point temporaries in f32 at least. False when they are already. */
+bool ef_kgraph_widen(ef_kgraph *graph);
 void ef_kgraph_free(ef_kgraph *graph);
 
 static inline const ef_knode *ef_kernel_node(const ef_kernel *kernel, ef_kid id)

@@ -20,6 +20,8 @@ typedef struct {
     const char **name;      /* by expression: the statement's name, or NULL */
     uint32_t *input_buffer; /* by input id */
     ef_axes collected;      /* axes that some collection turns into a dimension */
+    bool *statistic;        /* by expression: it is stored in f32 (see ef_kbuffer) */
+    bool eager;             /* one kernel an operator, each result in its own type */
 } ef_former;
 
 typedef struct {

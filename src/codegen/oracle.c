@@ -1,0 +1,150 @@
+/* The oracle of verification: see oracle.h. */
+#include "codegen/oracle.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A form of the program that the oracle runs itself. */
+typedef struct {
+    ef_kgraph *graph;
+    ef_schedule schedule;
+    ef_native native; /* its library is another's */
+} reference_run;
+
+struct ef_oracle {
+    const ef_program *program;
+    reference_run eager, wide;
+    double scale; /* of large inputs */
+    uint64_t seed;
+    ef_reference *reference[EF_DRAW_COUNT];
+    double error[EF_DRAW_COUNT]; /* eager's */
+};
+
+/* ---- making it ---- */
+
+static bool form(reference_run *run, const ef_program *program, bool wide, ef_diag *diag)
+{
+    run->graph = ef_kgraph_eager(program, diag);
+    if (!run->graph)
+        return false;
+    if (wide)
+        ef_kgraph_widen(run->graph);
+    run->schedule = ef_schedule_default(run->graph, EF_BACKEND_C, 1);
+    return true;
+}
+
+ef_oracle *ef_oracle_new(const ef_program *program, ef_diag *diag)
+{
+    ef_oracle *o = ef_xcalloc(1, sizeof *o);
+    o->program = program;
+    if (form(&o->eager, program, false, diag) && form(&o->wide, program, true, diag))
+        return o;
+    ef_oracle_free(o);
+    return NULL;
+}
+
+static void run_free(reference_run *run)
+{
+    ef_schedule_free(&run->schedule);
+    ef_kgraph_free(run->graph);
+    free(run->native.work);
+}
+
+void ef_oracle_free(ef_oracle *o)
+{
+    if (!o)
+        return;
+    for (unsigned i = 0; i < EF_DRAW_COUNT; i++)
+        ef_reference_free(o->reference[i]);
+    run_free(&o->eager);
+    run_free(&o->wide);
+    free(o);
+}
+
+static bool print(const reference_run *run, const char *name, const char *kind, ef_strbuf *out, ef_diag *diag)
+{
+    char function[128];
+    snprintf(function, sizeof function, "%.100s_%s", name, kind);
+    return ef_codegen_c(run->graph, &run->schedule, function, out, diag) > 0;
+}
+
+bool ef_oracle_print(const ef_oracle *o, const char *name, ef_strbuf *out, ef_diag *diag)
+{
+    return print(&o->eager, name, "eager", out, diag) && print(&o->wide, name, "wide", out, diag);
+}
+
+/* ---- preparing ---- */
+
+static bool open_run(reference_run *run, ef_library *library, const char *name, const char *kind, ef_diag *diag)
+{
+    char function[128];
+    ef_strbuf again = {0};
+    snprintf(function, sizeof function, "%.100s_%s", name, kind);
+    run->native = (ef_native){.threads = 1, .entry = ef_library_entry(library, function, diag)};
+    run->native.work = ef_aligned(ef_codegen_c(run->graph, &run->schedule, function, &again, diag));
+    ef_strbuf_free(&again);
+    return run->native.entry != NULL;
+}
+
+static uint64_t finite_outputs(const reference_run *run, ef_data *data, ef_draw draw, double scale, uint64_t seed)
+{
+    ef_data_draw(run->graph, &run->schedule, data, draw, scale, seed);
+    ef_native_call(&run->native, data->in, data->out);
+    return ef_data_finite(run->graph, &run->schedule, data);
+}
+
+static double scale_of_large(const reference_run *run, ef_data *data, uint64_t seed)
+{
+    static const double scales[] = {100, 16, 4};
+    uint64_t normal = finite_outputs(run, data, EF_DRAW_NORMAL, 1, seed);
+    for (unsigned i = 0; i < sizeof scales / sizeof *scales; i++)
+        if (finite_outputs(run, data, EF_DRAW_LARGE, scales[i], seed) >= normal)
+            return scales[i];
+    return 1;
+}
+
+bool ef_oracle_prepare(ef_oracle *o, ef_library *library, const char *name, uint64_t seed, ef_diag *diag)
+{
+    if (!open_run(&o->eager, library, name, "eager", diag) || !open_run(&o->wide, library, name, "wide", diag))
+        return false;
+    const ef_kgraph *g = o->eager.graph;
+    const ef_schedule *s = &o->eager.schedule;
+    ef_data data = ef_data_new(g, s);
+    o->seed = seed;
+    o->scale = scale_of_large(&o->wide, &data, seed);
+    for (unsigned i = 0; i < EF_DRAW_COUNT && !diag->failed; i++) {
+        ef_data_draw(g, s, &data, (ef_draw)i, o->scale, seed);
+        o->reference[i] = ef_reference_new(o->program, g, s, &data, diag);
+        if (!o->reference[i])
+            break;
+        ef_native_call(&o->eager.native, data.in, data.out);
+        o->error[i] = ef_reference_error(o->reference[i], g, &data);
+    }
+    ef_data_free(&data);
+    return !diag->failed;
+}
+
+/* ---- checking ---- */
+
+ef_verdict ef_oracle_check(const ef_oracle *o, const ef_kgraph *graph, const ef_schedule *schedule,
+                           const ef_native *native)
+{
+    ef_verdict v = {.valid = true};
+    ef_data data = ef_data_new(graph, schedule);
+    for (unsigned i = 0; i < EF_DRAW_COUNT; i++) {
+        ef_data_draw(graph, schedule, &data, (ef_draw)i, o->scale, o->seed);
+        ef_native_call(native, data.in, data.out);
+        double error = ef_reference_error(o->reference[i], graph, &data), bound = ef_error_bound(o->error[i]);
+        if (i == 0 || error / bound > v.error / v.bound) {
+            v.draw = (ef_draw)i;
+            v.error = error;
+            v.eager = o->error[i];
+            v.bound = bound;
+        }
+        v.largest = error > v.largest ? error : v.largest;
+        v.valid = v.valid && error <= bound;
+    }
+    ef_data_free(&data);
+    return v;
+}
