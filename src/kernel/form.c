@@ -463,6 +463,28 @@ static bool prune_stores(const ef_kgraph *g, ef_kernel *k, bool *read)
     return kept > 0;
 }
 
+/* Parameters of kernels that are no more shape nothing. */
+static void prune_params(ef_kgraph *g)
+{
+    uint32_t *place = ef_xcalloc(g->params.count + 1, sizeof *place), kept = 0;
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        for (uint32_t j = 0; j < g->kernels.at[i]->iters.count; j++)
+            if (g->kernels.at[i]->iters.at[j].param != EF_NONE)
+                place[g->kernels.at[i]->iters.at[j].param] = 1;
+    for (uint32_t i = 0; i < g->params.count; i++) {
+        bool used = place[i];
+        place[i] = kept;
+        if (used)
+            g->params.at[kept++] = g->params.at[i];
+    }
+    g->params.count = kept;
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        for (uint32_t j = 0; j < g->kernels.at[i]->iters.count; j++)
+            if (g->kernels.at[i]->iters.at[j].param != EF_NONE)
+                g->kernels.at[i]->iters.at[j].param = place[g->kernels.at[i]->iters.at[j].param];
+    free(place);
+}
+
 /* A stored tuple may have fields that nothing uses; what they alone need goes with them. */
 static void prune(ef_kgraph *g)
 {
@@ -483,6 +505,7 @@ static void prune(ef_kgraph *g)
         if (g->params.at[i].kernel != EF_NONE)
             g->params.at[i].kernel = place[g->params.at[i].kernel];
     g->kernels.count = kept;
+    prune_params(g);
     free(read);
     free(place);
 }
