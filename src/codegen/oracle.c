@@ -15,8 +15,7 @@ typedef struct {
 struct ef_oracle {
     const ef_program *program;
     reference_run eager, wide;
-    double scale; /* of large inputs */
-    uint64_t seed;
+    ef_data drawn[EF_DRAW_COUNT]; /* inputs; outputs are those of eager */
     ef_reference *reference[EF_DRAW_COUNT];
     double error[EF_DRAW_COUNT]; /* eager's */
 };
@@ -57,6 +56,8 @@ void ef_oracle_free(ef_oracle *o)
         return;
     for (unsigned i = 0; i < EF_DRAW_COUNT; i++)
         ef_reference_free(o->reference[i]);
+    for (unsigned i = 0; i < EF_DRAW_COUNT; i++)
+        ef_data_free(&o->drawn[i]);
     run_free(&o->eager);
     run_free(&o->wide);
     free(o);
@@ -110,19 +111,20 @@ bool ef_oracle_prepare(ef_oracle *o, ef_library *library, const char *name, uint
         return false;
     const ef_kgraph *g = o->eager.graph;
     const ef_schedule *s = &o->eager.schedule;
-    ef_data data = ef_data_new(g, s);
-    o->seed = seed;
-    o->scale = scale_of_large(&o->wide, &data, seed);
-    for (unsigned i = 0; i < EF_DRAW_COUNT && !diag->failed; i++) {
-        ef_data_draw(g, s, &data, (ef_draw)i, o->scale, seed);
-        o->reference[i] = ef_reference_new(o->program, g, s, &data, diag);
+    ef_data trial = ef_data_new(g, s);
+    double scale = scale_of_large(&o->wide, &trial, seed);
+    ef_data_free(&trial);
+    for (unsigned i = 0; i < EF_DRAW_COUNT; i++) {
+        ef_data *data = &o->drawn[i];
+        *data = ef_data_new(g, s);
+        ef_data_draw(g, s, data, (ef_draw)i, scale, seed);
+        o->reference[i] = ef_reference_new(o->program, g, s, data, diag);
         if (!o->reference[i])
-            break;
-        ef_native_call(&o->eager.native, data.in, data.out);
-        o->error[i] = ef_reference_error(o->reference[i], g, &data);
+            return false;
+        ef_native_call(&o->eager.native, data->in, data->out);
+        o->error[i] = ef_reference_error(o->reference[i], g, data);
     }
-    ef_data_free(&data);
-    return !diag->failed;
+    return true;
 }
 
 /* ---- checking ---- */
@@ -133,8 +135,7 @@ ef_verdict ef_oracle_check(const ef_oracle *o, const ef_kgraph *graph, const ef_
     ef_verdict v = {.valid = true};
     ef_data data = ef_data_new(graph, schedule);
     for (unsigned i = 0; i < EF_DRAW_COUNT; i++) {
-        ef_data_draw(graph, schedule, &data, (ef_draw)i, o->scale, o->seed);
-        ef_native_call(native, data.in, data.out);
+        ef_native_call(native, o->drawn[i].in, data.out);
         double error = ef_reference_error(o->reference[i], graph, &data), bound = ef_error_bound(o->error[i]);
         if (i == 0 || error / bound > v.error / v.bound) {
             v.draw = (ef_draw)i;

@@ -32,7 +32,7 @@ typedef struct {
     double largest;             /* error, over all draws */
 } ef_verdict;
 
-/* Runs an implementation on all draws. `data` of its graph is made once by the caller, who may run it before. */
+/* Runs an implementation on all draws. */
 ef_verdict ef_oracle_check(const ef_oracle *oracle, const ef_kgraph *graph, const ef_schedule *schedule,
                            const ef_native *native);
 

@@ -8,7 +8,7 @@
 #include "codegen/oracle.h"
 #include "search/extract.h"
 
-#define MAX_DIMS 10
+#define MAX_DIMS 11
 #define MAX_CHUNK 250 /* candidates of one C file */
 
 typedef struct {
@@ -24,30 +24,35 @@ typedef struct {
 
 #define LITERAL_MIN 256u /* what the policy still takes for a large extent */
 
+/* clang-format off */
 static const sizing sizings[] = {
-    {"odd", {{"k", 257}, {"m", 3}, {"n", 100}, {"f", 77}, {"b", 3}, {"h", 2}, {"d", 20}, {"s", 101}, {"q", 29}}},
-    {"even", {{"k", 512}, {"m", 8}, {"n", 32}, {"f", 64}, {"b", 2}, {"h", 4}, {"d", 16}, {"s", 64}, {"q", 32}}},
-    {"long", {{"k", 1001}, {"m", 3}, {"n", 257}, {"f", 100}, {"b", 2}, {"h", 2}, {"d", 20}, {"s", 1001}, {"q", 101}}},
+    {"odd", {{"k", 257}, {"m", 3}, {"n", 37}, {"f", 51}, {"b", 3}, {"h", 2}, {"d", 11}, {"s", 101}, {"q", 13},
+             {"e", 9}}},
+    {"even", {{"k", 512}, {"m", 8}, {"n", 32}, {"f", 64}, {"b", 2}, {"h", 4}, {"d", 16}, {"s", 64}, {"q", 32},
+              {"e", 16}}},
+    {"long", {{"k", 257}, {"m", 3}, {"n", 100}, {"f", 77}, {"b", 3}, {"h", 2}, {"d", 20}, {"s", 1001}, {"q", 29},
+              {"e", 24}}},
 };
+/* clang-format on */
 
 /* How much is run: a share of the candidates where code is slow, all sizes when asked for. */
 typedef struct {
-    uint32_t keep, step; /* candidates that are built, and of which every step-th runs */
+    uint32_t keep, most; /* candidates that are built, and that run: every n-th where there are more */
     unsigned sizings, level;
     double seconds; /* for extraction */
 } effort;
 
 static effort effort_of(void)
 {
-    const char *mode = getenv("EF_CANDIDATES"), *step = getenv("EF_CANDIDATES_STEP");
-    effort e = {.keep = 100000, .step = 1, .sizings = 1, .seconds = 20};
+    const char *mode = getenv("EF_CANDIDATES"), *most = getenv("EF_CANDIDATES_MOST");
+    effort e = {.keep = 20000, .most = 100, .sizings = 1, .seconds = 10};
     if (mode && strcmp(mode, "full") == 0)
-        e = (effort){.keep = 1000000, .step = 1, .sizings = 3, .level = 1, .seconds = 300};
+        e = (effort){.keep = 1000000, .most = 1000000, .sizings = 3, .level = 1, .seconds = 300};
 #if defined(__SANITIZE_ADDRESS__)
-    e.step = 23;
+    e.most = 20;
 #endif
-    if (step && atoi(step) > 0)
-        e.step = (uint32_t)atoi(step);
+    if (most && atoi(most) > 0)
+        e.most = (uint32_t)atoi(most);
     return e;
 }
 
@@ -250,7 +255,7 @@ static void run_sizing(const sizing *size, const effort *e)
     resize(&s, size);
     r.output = ef_xcalloc(s.program->outputs + 1, sizeof *r.output);
     open_oracle(&r, &oracle);
-    for (uint32_t i = 0; i < candidates; i += e->step) {
+    for (uint32_t i = 0, step = (candidates + e->most - 1) / e->most; i < candidates; i += step) {
         lower(&r, i);
         if (r.count == MAX_CHUNK)
             run_chunk(&r, false);
