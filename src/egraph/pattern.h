@@ -66,7 +66,8 @@ typedef struct {
 } ef_scope;
 
 /* True when the condition holds; `out` receives the value of a binding condition. */
-typedef bool (*ef_condition_fn)(const ef_scope *scope, const ef_condition_arg *args, unsigned count, uint64_t *out);
+typedef bool ef_condition_function(const ef_scope *scope, const ef_condition_arg *args, unsigned count, uint64_t *out);
+typedef ef_condition_function *ef_condition_fn;
 
 typedef enum { EF_ARG_VAR, EF_ARG_ATTR, EF_ARG_ROOT, EF_ARG_NUMBER } ef_arg_kind;
 typedef struct {

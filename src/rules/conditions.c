@@ -1,6 +1,7 @@
 /* Conditions of rules, by name: what makes a rule true, and (policy) where the search applies it. */
 #include <string.h>
 
+#include "rules/group.h"
 #include "rules/language.h"
 #include "rules/policy.h"
 #include "rules/rename.h"
@@ -549,7 +550,56 @@ CONDITION(nest_left)
     return *out != EF_NONE;
 }
 
+static ef_reducer mirror_product(ef_ctx *ctx, ef_reducer reducer)
+{
+    const ef_reducer_info r = *ef_reducer_at(ctx, reducer);
+    return r.kind == EF_RED_PRODUCT ? ef_reducer_product(ctx, r.right, r.left) : EF_NONE;
+}
+
+/* ?s = mirrored(?r): product(a, b) as product(b, a) */
+CONDITION(mirrored)
+{
+    UNUSED;
+    *out = mirror_product(scope->ctx, (ef_reducer)a[0].attr);
+    return *out != EF_NONE;
+}
+
+/* ?s = mirrored_left(?r): product(product(a, b), c) as product(product(b, a), c) */
+CONDITION(mirrored_left)
+{
+    UNUSED;
+    const ef_reducer_info r = *ef_reducer_at(scope->ctx, (ef_reducer)a[0].attr);
+    ef_reducer left = r.kind == EF_RED_PRODUCT ? mirror_product(scope->ctx, r.left) : EF_NONE;
+    *out = left == EF_NONE ? EF_NONE : ef_reducer_product(scope->ctx, left, r.right);
+    return *out != EF_NONE;
+}
+
+/* ?s = mirrored_right(?r): repaired(r1, product(a, b), h, …) as repaired(r1, product(b, a), …), each h with its leaf */
+CONDITION(mirrored_right)
+{
+    UNUSED;
+    const ef_reducer_info r = *ef_reducer_at(scope->ctx, (ef_reducer)a[0].attr);
+    ef_scalar h[EF_MAX_LEAVES];
+    ef_reducer right = r.kind == EF_RED_REPAIRED ? mirror_product(scope->ctx, r.right) : EF_NONE;
+    if (right == EF_NONE)
+        return false;
+    unsigned first = ef_reducer_at(scope->ctx, ef_reducer_at(scope->ctx, r.right)->left)->leaves;
+    for (unsigned i = 0; i < r.terms; i++)
+        h[i] = r.h[(i + first) % r.terms];
+    *out = ef_reducer_repaired(scope->ctx, r.left, right, h);
+    return *out != EF_NONE;
+}
+
 /* ---- policy: where the search applies a rule ---- */
+
+/* met(?x, ?y): tuple(x, y) is there. The search fuses in one order only, so another one is somebody's own. */
+CONDITION(met)
+{
+    UNUSED;
+    ef_id fields[] = {a[0].id, a[1].id};
+    return !scope->policy || (ef_find(scope->graph, a[0].id) != ef_find(scope->graph, a[1].id) &&
+                              ef_egraph_lookup(scope->graph, EF_TUPLE, 0, fields, 2) != EF_NONE);
+}
 
 /* tensor_level(root): outside of all parallel scopes */
 CONDITION(tensor_level)
@@ -754,7 +804,22 @@ static const struct {
     {"renamed_columns", ef_renamed_columns},
     {"renamed_count", ef_renamed_count},
     {"no_twin", ef_no_twin},
+    {"merged_batch", ef_merged_batch},
+    {"rows_with_batch", ef_batch_as_rows_a},
+    {"without_batch", ef_batch_as_rows_b},
+    {"grouped", ef_grouped},
+    {"regroups_rows", ef_regroups_rows},
+    {"last_to_unit", ef_last_to_unit},
+    {"swapped_last", ef_swapped_last},
+    {"keeps_last_two", ef_keeps_last_two},
+    {"dims", ef_root_dims},
+    {"spread", ef_is_spread},
+    {"shared", ef_is_shared},
     {"nest_left", nest_left},
+    {"mirrored", mirrored},
+    {"mirrored_left", mirrored_left},
+    {"mirrored_right", mirrored_right},
+    {"met", met},
     {"tensor_level", tensor_level},
     {"loop_here", loop_here},
     {"worth_splitting", worth_splitting},

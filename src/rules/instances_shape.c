@@ -56,6 +56,30 @@ static bool regroup(ef_walk *w, ef_type_info *x)
     return set_dims(x, dims, rank);
 }
 
+/* One product dimension falls apart. */
+static bool split_one(ef_walk *w, ef_type_info *x)
+{
+    ef_dim dims[EF_MAX_RANK + 1];
+    unsigned from = ef_draw_below(w->d, x->rank ? x->rank : 1), rank = 0;
+    if (x->rank == EF_MAX_RANK)
+        return false;
+    for (unsigned i = x->rank; i-- > 0;) {
+        const ef_var *atoms;
+        unsigned n = ef_dim_atoms(w->ctx, x->dim[i], &atoms);
+        if (n >= 2 && (from == i || ef_draw_chance(w->d, 50))) {
+            ef_var outer = atoms[0], rest[EF_MAX_ATOMS];
+            memcpy(rest, atoms + 1, (n - 1) * sizeof *rest);
+            dims[rank++] = ef_dim_of_var(w->ctx, outer);
+            dims[rank++] = ef_dim_product(w->ctx, rest, n - 1);
+            for (unsigned k = i; k-- > 0;)
+                dims[rank++] = x->dim[k];
+            return set_dims(x, dims, rank);
+        }
+        dims[rank++] = x->dim[i];
+    }
+    return false;
+}
+
 /* The same shape with some dimensions by the name of their twin. */
 static bool rename_some(ef_walk *w, ef_type_info *x)
 {
@@ -91,6 +115,8 @@ ef_expr ef_walk_reshape(ef_walk *w, const ef_pattern_node *p, ef_type want)
     bool ok = true;
     if (way < (w->d->uses[EF_CONCAT] ? 60u : 20u)) /* two shapes must fit there */
         ok = rename_some(w, &x);
+    else if (way < 40 && w->d->uses[EF_MATMUL])
+        ok = split_one(w, &x);
     else if (way < 45)
         while (x.rank && x.dim[x.rank - 1] == EF_UNIT && ef_draw_chance(w->d, 80))
             x.rank--;

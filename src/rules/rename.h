@@ -4,12 +4,7 @@
 
 #include "egraph/pattern.h"
 
-bool ef_renamed(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
-bool ef_renamed_like(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
-bool ef_renamed_before(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
-bool ef_renamed_but(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
-bool ef_renamed_columns(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
-bool ef_renamed_count(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
-bool ef_no_twin(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out);
+ef_condition_function ef_renamed, ef_renamed_like, ef_renamed_before, ef_renamed_but, ef_renamed_columns;
+ef_condition_function ef_renamed_count, ef_no_twin;
 
 #endif

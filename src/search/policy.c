@@ -354,7 +354,8 @@ static unsigned set_count(const set *s)
 typedef struct {
     ef_id class;
     ef_axis axis;
-    ef_axes scope; /* axes in scope around it */
+    ef_axes scope;     /* axes in scope around it */
+    uint64_t elements; /* of a tensor */
     ef_id age;
     bool tuple, repaired;
     set components, used; /* used: whose results the operands use inside the axis's scope */
@@ -395,9 +396,22 @@ static ef_id oldest(ef_egraph *g, ef_id class)
     return first;
 }
 
-static int by_age(const void *a, const void *b)
+static uint64_t elements(ef_egraph *g, ef_id class)
+{
+    const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, class));
+    uint64_t product = 1;
+    for (unsigned i = 0; i < t->rank; i++)
+        product *= ef_dim_extent(g->ctx, t->dim[i]);
+    return product;
+}
+
+/* The order of the fields of fused reductions, which have one: small states first, as people write them (a softmax's
+ * denominator before its weighted sum), then by age. */
+static int by_size_and_age(const void *a, const void *b)
 {
     const reduction *x = a, *y = b;
+    if (x->elements != y->elements)
+        return x->elements < y->elements ? -1 : 1;
     return x->age != y->age ? (x->age < y->age ? -1 : 1) : (x->axis > y->axis) - (x->axis < y->axis);
 }
 
@@ -417,11 +431,12 @@ static void find_reductions(pairing *p, bool tuples)
         for (uint32_t k = 0; k < p->list.count && !seen; k++)
             seen = p->list.at[k].class == r.class && p->list.at[k].axis == r.axis;
         r.age = oldest(g, r.class);
+        r.elements = elements(g, r.class);
         if (!seen)
             ef_vec_push(&p->list, r);
     }
     if (p->list.count > start)
-        qsort(p->list.at + start, p->list.count - start, sizeof *p->list.at, by_age);
+        qsort(p->list.at + start, p->list.count - start, sizeof *p->list.at, by_size_and_age);
 }
 
 /* Fixpoint of "computed from, by pointwise operators, gets of known fields and tuples". */

@@ -21,6 +21,7 @@ typedef struct {
     const char *program, *form;
     const char *keep; /* a dimension whose extent the text also says in a literal: it keeps its size */
     bool wanted;      /* correct, and not yet contained */
+    bool other_order; /* fused in an order that the search does not make: found to be equal once it is there */
 } derivation;
 
 static const derivation derivations[] = {
@@ -32,7 +33,7 @@ static const derivation derivations[] = {
     {.program = "variants/base2", .form = "rolling"},
     {.program = "variants/causal_small", .form = "rolling"},
     {.program = "variants/gqa_decode", .form = "rolling"},
-    {.program = "variants/gqa_decode", .form = "grouped", .wanted = true},
+    {.program = "variants/gqa_decode", .form = "grouped"},
     {.program = "variants/logsumexp", .form = "rolling"},
     {.program = "variants/mla_decode", .form = "absorbed"},
     {.program = "variants/qknorm_attention", .form = "rolling"},
@@ -48,7 +49,7 @@ static const derivation derivations[] = {
     {.program = "layernorm_gemm_b16", .form = "one_pass", .keep = "k"},
     {.program = "lora_b1", .form = "partials"},
     {.program = "lora_b16", .form = "one_kernel"},
-    {.program = "lora_b16", .form = "one_loop"},
+    {.program = "lora_b16", .form = "one_loop", .other_order = true},
     {.program = "lora_b16", .form = "two_kernels"},
     {.program = "ngpt_b16", .form = "rows"},
     {.program = "rmsnorm_linear_b16", .form = "fused"},
@@ -186,6 +187,15 @@ static bool contained(const session *s)
     return id != EF_NONE && ef_find(g, id) == ef_find(g, s->search->output[0]);
 }
 
+/* Adds the form to the e-graph and goes on. */
+static void saturate_with_form(session *s)
+{
+    ef_diag diag = {0};
+    assert_int_not_equal(ef_egraph_add_expr(s->search->graph, s->form->dag, s->form->output[0].expr), EF_NONE);
+    assert_fine(ef_search_saturate(s->search, &diag), s, &diag);
+    assert_int_equal(s->search->stats->stop, EF_STOP_SATURATED);
+}
+
 /* ---- numbers ---- */
 
 #define MAX_TILES 64
@@ -319,6 +329,11 @@ static void test_forms_are_contained(void **state)
         session s = session_new(derivations[i].program, derivations[i].form, NULL, NULL);
         saturate(&s);
         bool found = contained(&s);
+        if (derivations[i].other_order) {
+            assert_false(found);
+            saturate_with_form(&s);
+            found = contained(&s);
+        }
         if (!found)
             print_missing(&s);
         if (found == derivations[i].wanted) {
