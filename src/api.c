@@ -9,13 +9,10 @@
 
 #include "codegen/torch.h"
 #include "codegen/trial.h"
-#include "egraph/explain.h"
 #include "ir/expr.h"
 #include "rules/language.h"
 #include "rules/ruletest.h"
-#include "search/check.h"
 #include "search/extract.h"
-#include "search/policy.h"
 #include "search/saturate.h"
 #include "support/arena.h"
 #include "support/deepstack.h"
@@ -275,7 +272,7 @@ equiforge_status equiforge_rules_check(equiforge_session *session, uint32_t inst
 
 /* ---- search ---- */
 
-static ef_search_options options_of(const equiforge_limits *limits)
+ef_search_options ef_api_options(const equiforge_limits *limits)
 {
     ef_search_options options = {0};
     if (limits) {
@@ -382,7 +379,7 @@ typedef struct {
 static void search_deep(void *user)
 {
     search_call *call = user;
-    ef_search_options options = options_of(call->limits);
+    ef_search_options options = ef_api_options(call->limits);
     ef_search *search = ef_search_new(call->program->ir, &options, call->diag);
     if (!search)
         return;
@@ -431,124 +428,37 @@ static bool comparable(const equiforge_program *from, const equiforge_program *t
     return true;
 }
 
-/* Whether each output of `to` stands in the class of its counterpart; fills in the ids of those that are there. */
-static bool outputs_meet(ef_search *search, const ef_program *to, ef_id *found)
+void ef_api_explanation(const ef_derivation *d, ef_arena *arena, equiforge_explanation *e)
 {
-    bool all = true;
-    for (uint32_t i = 0; i < to->outputs; i++) {
-        found[i] = ef_egraph_find_expr(search->graph, to->dag, to->output[i].expr);
-        all =
-            all && found[i] != EF_NONE && ef_find(search->graph, found[i]) == ef_find(search->graph, search->output[i]);
+    equiforge_step *step = ef_arena_alloc(arena, d->equations * sizeof *step);
+    for (uint32_t i = 0; i < d->equations; i++) {
+        const ef_equation *from = &d->equation[i];
+        step[i] = (equiforge_step){from->output, from->rule, from->before, from->after};
     }
-    return all;
-}
-
-/* Adds what is missing of `to`, as outputs like the others, and saturates on. */
-static bool saturate_with(ef_search *search, const ef_program *to, ef_id *found, ef_diag *diag)
-{
-    for (uint32_t i = 0; i < to->outputs; i++) {
-        found[i] = ef_egraph_add_expr(search->graph, to->dag, to->output[i].expr);
-        if (found[i] == EF_NONE)
-            return ef_fail(diag, "output %s cannot be represented", to->output[i].name);
-        ef_vec_push(&search->policy->outputs, found[i]);
-    }
-    return ef_search_saturate(search, diag);
-}
-
-static equiforge_step step_of(ef_arena *arena, const ef_ruleset *rules, const char *output, const ef_proof *proof,
-                              uint32_t i)
-{
-    const ef_proof_step *step = &proof->step[i];
-    const char *rule = ef_proof_rule_name(rules->rules.at, rules->rules.count, step->rule);
-    ef_strbuf before = {0}, after = {0};
-    ef_expr_print(proof->dag, step->before, &before);
-    ef_expr_print(proof->dag, step->after, &after);
-    return (equiforge_step){output, ef_arena_strndup(arena, rule, strlen(rule)), take_text(arena, &before),
-                            take_text(arena, &after)};
-}
-
-/* Proves and checks each output; the steps of all of them stand in one array. */
-static bool prove(ef_search *search, const ef_program *from, const ef_program *to, ef_arena *arena,
-                  equiforge_explanation *out, ef_diag *diag)
-{
-    EF_VEC(equiforge_step) steps = {0};
-    const ef_ruleset *rules = search->rules;
-    bool fine = true;
-    for (uint32_t i = 0; i < from->outputs && fine; i++) {
-        ef_proof *proof = ef_explain_exprs(search->graph, rules->rules.at, rules->rules.count, from->dag,
-                                           from->output[i].expr, to->dag, to->output[i].expr, diag);
-        for (uint32_t k = 0; proof && k < proof->steps; k++)
-            ef_vec_push(&steps, step_of(arena, rules, from->output[i].name, proof, k));
-        fine = proof && ef_proof_check(proof, rules, diag);
-        ef_proof_free(proof);
-    }
-    out->checked = fine;
-    out->steps = steps.count;
-    equiforge_step *kept = ef_arena_alloc(arena, steps.count * sizeof *kept);
-    if (steps.count)
-        memcpy(kept, steps.at, steps.count * sizeof *kept);
-    out->step = kept;
-    ef_vec_free(&steps);
-    return fine;
-}
-
-/* Where the search left off without the two being equal: what that says. */
-static bool not_equal(const equiforge_program *from, const equiforge_program *to, const equiforge_explanation *e,
-                      ef_diag *diag)
-{
-    if (e->saturated)
-        return ef_fail(diag, "%s and %s are not equal under the rules: the search was complete", from->ir->name,
-                       to->ir->name);
-    return ef_fail(diag, "%s and %s were not found equal: the search stopped at its %s", from->ir->name, to->ir->name,
-                   e->stop);
-}
-
-static bool explain(ef_search *search, const equiforge_program *from, const equiforge_program *to, ef_arena *arena,
-                    equiforge_explanation *e, ef_diag *diag)
-{
-    ef_id *found = ef_arena_alloc(arena, to->ir->outputs * sizeof *found);
-    /* Programs that are one as they stand need no search. */
-    if (!outputs_meet(search, to->ir, found) && !ef_search_saturate(search, diag))
-        return false;
-    e->contained = e->equal = outputs_meet(search, to->ir, found);
-    if (!e->contained) {
-        if (!saturate_with(search, to->ir, found, diag))
-            return false;
-        e->equal = outputs_meet(search, to->ir, found);
-    }
-    ef_stop stop = search->stats ? search->stats->stop : EF_STOP_SATURATED;
-    e->stop = ef_stop_names[stop];
-    e->saturated = stop == EF_STOP_SATURATED;
-    return e->equal ? prove(search, from->ir, to->ir, arena, e, diag) : not_equal(from, to, e, diag);
-}
-
-typedef struct {
-    equiforge_program *from, *to;
-    const equiforge_limits *limits;
-    equiforge_explanation *explanation;
-    ef_diag *diag;
-    bool fine;
-} explain_call;
-
-static void explain_deep(void *user)
-{
-    explain_call *call = user;
-    ef_search_options options = options_of(call->limits);
-    ef_search *search = ef_search_new(call->from->ir, &options, call->diag);
-    call->fine = search && explain(search, call->from, call->to, ef_api_arena(&call->from->explanation),
-                                   call->explanation, call->diag);
-    ef_search_free(search);
+    *e = (equiforge_explanation){
+        .contained = d->contained,
+        .equal = d->equal,
+        .saturated = d->saturated,
+        .stop = d->stop,
+        .checked = d->checked,
+        .steps = d->equations,
+        .step = step,
+    };
 }
 
 equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *to, const equiforge_limits *limits,
                                    equiforge_explanation *explanation)
 {
-    explain_call call = {from, to, limits, explanation, ef_api_diag(from->session), false};
+    ef_diag *diag = ef_api_diag(from->session);
     *explanation = (equiforge_explanation){0};
-    if (!limits_fine(limits, call.diag) || !comparable(from, to, call.diag))
+    if (!limits_fine(limits, diag) || !comparable(from, to, diag))
         return EQUIFORGE_BAD_INPUT;
-    ef_with_deep_stack(explain_deep, &call);
-    return call.fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+    ef_search_options options = ef_api_options(limits);
+    ef_derivation derivation;
+    ef_arena *arena = ef_api_arena(&from->explanation);
+    bool fine = ef_derive(from->ir, to->ir, &options, arena, &derivation, diag);
+    ef_api_explanation(&derivation, arena, explanation);
+    return fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
 }
 
 /* ---- running ---- */

@@ -5,6 +5,7 @@
 #include "equiforge.h"
 #include "ir/expr.h"
 #include "rules/language.h"
+#include "search/derive.h"
 #include "support/arena.h"
 #include "support/vec.h"
 
@@ -29,5 +30,9 @@ ef_diag *ef_api_diag(equiforge_session *session);
 ef_arena *ef_api_arena(ef_arena **arena);
 /* What a program consists of, in an arena. */
 void ef_api_inspect(const ef_program *ir, ef_arena *arena, equiforge_inspection *inspection);
+/* Limits of the search; NULL: all 0. */
+ef_search_options ef_api_options(const equiforge_limits *limits);
+/* A derivation as the public interface shows it; shares its strings. */
+void ef_api_explanation(const ef_derivation *derivation, ef_arena *arena, equiforge_explanation *explanation);
 
 #endif

@@ -126,7 +126,7 @@ static bool check_region(const ef_plan_region *r, ef_diag *diag)
     if (!is_word(r->entry, "") || isdigit((unsigned char)r->entry[0]) || !strstr(r->source, r->entry))
         return ef_fail(diag, "the code has no function '%.80s'", r->entry ? r->entry : "");
     for (uint32_t i = 0; i < r->equations; i++) {
-        const ef_plan_equation *e = &r->equation[i];
+        const ef_equation *e = &r->equation[i];
         if (!e->output || !e->rule || !e->before || !e->after)
             return ef_fail(diag, "equation %u of the derivation is not complete", i);
     }

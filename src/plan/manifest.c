@@ -37,10 +37,10 @@ static const field region_fields[] = {
     FIELD(ef_plan_region, rel_l2, REAL),       END,
 };
 static const field equation_fields[] = {
-    FIELD(ef_plan_equation, output, TEXT),
-    FIELD(ef_plan_equation, rule, TEXT),
-    FIELD(ef_plan_equation, before, TEXT),
-    FIELD(ef_plan_equation, after, TEXT),
+    FIELD(ef_equation, output, TEXT),
+    FIELD(ef_equation, rule, TEXT),
+    FIELD(ef_equation, before, TEXT),
+    FIELD(ef_equation, after, TEXT),
     END,
 };
 static const field value_fields[] = {
@@ -397,7 +397,7 @@ bool ef_derivation_read(ef_plan *plan, ef_plan_region *region, const json_t *jso
     if (!json_is_array(json))
         return ef_fail(diag, "a derivation is not a list");
     uint32_t count = (uint32_t)json_array_size(json);
-    ef_plan_equation *equation = ef_arena_alloc(plan->arena, count * sizeof *equation);
+    ef_equation *equation = ef_arena_alloc(plan->arena, count * sizeof *equation);
     for (uint32_t i = 0; i < count; i++)
         if (!read_fields(plan->arena, json_array_get(json, i), equation_fields, &equation[i], diag))
             return false;

@@ -10,14 +10,9 @@
 #define EF_PLAN_PLAN_H
 
 #include "frontend/module.h"
+#include "search/derive.h"
 
 #define EF_PLAN_VERSION 1 /* of the file */
-
-/* One equation of a derivation, an instance of a rule; expressions in text form, on one line each. `output`: of the
- * region's program, whose proof it is part of. */
-typedef struct {
-    const char *output, *rule, *before, *after;
-} ef_plan_equation;
 
 /* An implementation. Several steps may have the same one: its inputs and outputs are taken in order, so names do not
  * matter. Times are microseconds, of one call with the inputs in no cache; warm_us with the same inputs again. */
@@ -36,7 +31,7 @@ typedef struct {
     double us, warm_us, original_us, floor_us;
     double rel_l2; /* the largest relative L2 error against float64, over all distributions of inputs */
     uint32_t equations;
-    const ef_plan_equation *equation; /* the derivation; none: not derived, or `candidate` is `program` itself */
+    const ef_equation *equation; /* the derivation; none: not derived, or `candidate` is `program` itself */
 } ef_plan_region;
 
 /* As ef_mstep, with the number of a region in place of its program. */

@@ -18,7 +18,7 @@
 /* A plan of one region that is implemented by itself. */
 static ef_plan *new_plan(void)
 {
-    static const ef_plan_equation equation[] = {{"o", "mul-commute", "mul(a, b)", "mul(b, a)"}};
+    static const ef_equation equation[] = {{"o", "mul-commute", "mul(a, b)", "mul(b, a)"}};
     ef_diag diag = {0};
     ef_module *module = ef_module_read(PROGRAM, &diag);
     assert_non_null(module);
