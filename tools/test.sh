@@ -27,7 +27,7 @@ stage() {
 if stage "release build" "" make --no-print-directory build; then
     stage "release tests" "$release_log" meson test -C build --no-rebuild --print-errorlogs || true
     stage "command line" "$cli_log" \
-        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli --junit-xml="$cli_log" || true
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli tests/frontend --junit-xml="$cli_log" || true
     stage "python" "$python_log" \
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/python --junit-xml="$python_log" || true
     stage "lint" "" tools/lint.sh || true

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "frontend/module_store.h"
+#include "frontend/exported.h"
+#include "frontend/regions.h"
+#include "support/deepstack.h"
 
 const char *ef_torch_dtype(ef_dtype dtype)
 {
@@ -35,6 +37,7 @@ void ef_module_free(ef_module *module)
         ef_ctx_free(store->contexts.at[i]);
     ef_vec_free(&store->programs);
     ef_vec_free(&store->contexts);
+    ef_exported_free(module->exported);
     ef_arena_free(store->arena);
 }
 
@@ -104,7 +107,9 @@ ef_module *ef_module_of_program(ef_program *program, ef_diag *diag)
     return module;
 }
 
-ef_module *ef_module_read(const char *path, ef_diag *diag)
+/* ---- files ---- */
+
+static ef_module *read_text(const char *path, ef_diag *diag)
 {
     ef_ctx *ctx = ef_ctx_new();
     ef_program *program = ef_program_read(ctx, path, diag);
@@ -117,4 +122,41 @@ ef_module *ef_module_read(const char *path, ef_diag *diag)
     ef_vec_push(&module->store->programs, program);
     ef_vec_push(&module->store->contexts, ctx);
     return module;
+}
+
+typedef struct {
+    ef_exported *exported; /* becomes the module's */
+    ef_diag *diag;
+    ef_module *module;
+} translation_job;
+
+static void translate_deep(void *arg)
+{
+    translation_job *job = arg;
+    ef_module *module = ef_module_new();
+    ef_translation *translation = ef_translate(job->exported);
+    module->exported = job->exported;
+    module->name = job->exported->name;
+    module->in_spec = job->exported->in_spec;
+    module->out_spec = job->exported->out_spec;
+    if (ef_regions_plan(module, translation, job->diag))
+        job->module = module;
+    else
+        ef_module_free(module);
+    ef_translation_free(translation);
+}
+
+ef_module *ef_module_read(const char *path, ef_diag *diag)
+{
+    unsigned char start[2] = {0};
+    FILE *file = fopen(path, "rb");
+    bool archive = file && fread(start, 1, 2, file) == 2 && memcmp(start, "PK", 2) == 0;
+    if (file)
+        fclose(file);
+    if (!archive)
+        return read_text(path, diag);
+    translation_job job = {.exported = ef_exported_read(path, diag), .diag = diag};
+    if (job.exported)
+        ef_with_deep_stack(translate_deep, &job);
+    return job.module;
 }

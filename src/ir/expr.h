@@ -15,6 +15,9 @@ typedef struct ef_dag ef_dag;
 /* The type of op[attr](children), or 0 and a message. Pure: the one place where the typing rules stand. */
 ef_type ef_infer(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count, ef_diag *diag);
 
+/* The element type that a pointwise operator makes of its operands'. */
+ef_dtype ef_pointwise_dtype(ef_op op, uint64_t attr, const ef_dtype *operands, unsigned count);
+
 ef_dag *ef_dag_new(ef_ctx *ctx);
 void ef_dag_free(ef_dag *dag);
 ef_ctx *ef_dag_ctx(const ef_dag *dag);

@@ -77,11 +77,11 @@ static bool pointwise_place(ef_ctx *ctx, const ef_type *operands, unsigned count
     return true;
 }
 
-static ef_dtype pointwise_dtype(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_type *children, unsigned count)
+ef_dtype ef_pointwise_dtype(ef_op op, uint64_t attr, const ef_dtype *operands, unsigned count)
 {
     ef_dtype join = EF_BOOL;
     for (unsigned i = op == EF_SELECT ? 1 : 0; i < count; i++)
-        join = ef_dtype_join(join, (ef_dtype)ef_type_at(ctx, children[i])->dtype);
+        join = ef_dtype_join(join, operands[i]);
     switch (op) {
     case EF_LT:
     case EF_LE:
@@ -131,6 +131,7 @@ static ef_type infer_pointwise(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_ty
 {
     ef_type_info out = {0};
     ef_type scoped[3];
+    ef_dtype dtype[3];
     unsigned n = 0;
     for (unsigned i = 0; i < count; i++)
         if (ef_type_at(ctx, children[i])->is_tuple)
@@ -140,10 +141,11 @@ static ef_type infer_pointwise(ef_ctx *ctx, ef_op op, uint64_t attr, const ef_ty
     for (unsigned i = 0; i < count; i++) {
         if (!merge_shape(&out, ef_type_at(ctx, children[i])))
             return fail_types(ctx, diag, "operands' dimensions do not broadcast", children[0], children[i]);
+        dtype[i] = (ef_dtype)ef_type_at(ctx, children[i])->dtype;
         if (!ef_type_is_literal(ctx, children[i]))
             scoped[n++] = children[i];
     }
-    out.dtype = (uint8_t)pointwise_dtype(ctx, op, attr, children, count);
+    out.dtype = (uint8_t)ef_pointwise_dtype(op, attr, dtype, count);
     out.places = n ? ef_type_at(ctx, scoped[0])->places : 0;
     for (unsigned i = 1; i < n; i++)
         if (ef_type_at(ctx, scoped[i])->places != out.places)
