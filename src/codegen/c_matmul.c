@@ -29,8 +29,9 @@ static unsigned inner_atom(const c_atom *atom, unsigned count, unsigned dim)
 
 typedef struct {
     ef_kid base;
-    bool affine;         /* all strides are constants */
-    int64_t row, column; /* strides along the operand's last two dimensions, 0 where they have one element */
+    bool affine;              /* all strides are constants */
+    int64_t row, column;      /* strides along the operand's last two dimensions; 0: one element, or one for all */
+    bool one_row, one_column; /* one element */
 } strides;
 
 static strides strides_of(ef_c *c, ef_kid operand)
@@ -44,6 +45,8 @@ static strides strides_of(ef_c *c, ef_kid operand)
     for (unsigned i = 0; i < count; i++)
         name[i] = is_single(&atom[i]) ? ef_index_const(c->ix, 0)
                                       : ef_index_name(c->ix, ef_c_text(c, "stride_%u", i), atom[i].room);
+    s.one_row = inner_atom(atom, count, 1) == EF_NONE;
+    s.one_column = inner_atom(atom, count, 0) == EF_NONE;
     ef_index at = ef_c_address(c, operand, name, &s.base);
     for (unsigned i = 0; i < count; i++) {
         int64_t stride = 0;
@@ -82,16 +85,14 @@ c_reading ef_c_reading(ef_c *c, const ef_knode *matmul, unsigned operand, ef_kid
     *base = s.base;
     if (s.base == EF_NONE || !s.affine || !is_float_base(c, s.base, operand == 1))
         return C_READ_TILE;
-    if (operand == 0) {
+    if (operand == 0) { /* dot products read it in vectors */
         ef_kid other;
-        return s.column == 1 || s.column == 0 || ef_c_reading(c, matmul, 1, &other) != C_READ_COLUMNS ? C_READ_ROWS
-                                                                                                      : C_READ_TILE;
+        bool contiguous = s.column == 1 || s.one_column;
+        return contiguous || ef_c_reading(c, matmul, 1, &other) != C_READ_COLUMNS ? C_READ_ROWS : C_READ_TILE;
     }
-    if (s.column == 1)
+    if (s.column == 1 || (s.one_column && s.one_row))
         return C_READ_ROWS;
-    if (s.row == 1 && (s.column == 0 || rows_of(c, matmul) < MANY_ROWS))
-        return C_READ_COLUMNS;
-    return s.column == 0 && s.row == 0 ? C_READ_ROWS : C_READ_TILE;
+    return s.row == 1 && (s.one_column || rows_of(c, matmul) < MANY_ROWS) ? C_READ_COLUMNS : C_READ_TILE;
 }
 
 /* ---- the loops and the call ---- */

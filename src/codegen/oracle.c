@@ -143,6 +143,7 @@ ef_verdict ef_oracle_check(const ef_oracle *o, const ef_kgraph *graph, const ef_
             v.eager = o->error[i];
             v.bound = bound;
         }
+        v.errors[i] = error;
         v.largest = error > v.largest ? error : v.largest;
         v.valid = v.valid && error <= bound;
     }

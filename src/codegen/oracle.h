@@ -27,9 +27,9 @@ bool ef_oracle_prepare(ef_oracle *oracle, ef_library *library, const char *name,
 
 typedef struct {
     bool valid;
-    ef_draw draw;               /* where the error is largest beside its bound */
-    double error, eager, bound; /* there */
-    double largest;             /* error, over all draws */
+    ef_draw draw;                          /* where the error is largest beside its bound */
+    double error, eager, bound;            /* there */
+    double errors[EF_DRAW_COUNT], largest; /* of all draws, and the largest of them */
 } ef_verdict;
 
 /* Runs an implementation on all draws. */

@@ -126,6 +126,12 @@ static const char *const own[] = {
     "y = div(tile_matmul(xt, view[m.0, k.1](w)), g)\n"
     "roll = reduce[repaired(sum, sum, mul(c, div(s, t))), k.1](tuple(g, y))\n"
     "output o = combination[m.0](get[1](roll))\n",
+    /* A product whose first operand is the same along what it contracts, with columns that lie together. */
+    "program same_along_k\n"
+    "dim m = 5\ndim k = 32\ndim n = 3\n"
+    "input x: f32[m, 1]\ninput w: f32[k, n]\n"
+    "output y = matmul(broadcast[m, k](x), w)\n"
+    "output z = matmul(broadcast[m, k](x), mul(w, 2))\n",
     /* Sizes of 1 everywhere. */
     "program units\n"
     "dim d = 4\n"
