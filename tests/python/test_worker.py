@@ -60,11 +60,14 @@ output y = mul(mul(x, rsqrt(add(div(reduce[sum, -1](mul(x, x)), 40), 1e-06))), g
 """
 
 
+GPU = torch.cuda.is_available()
+
+
 class Client:
     def __init__(self):
-        environment = {**os.environ, "TRITON_INTERPRET": "1"}
+        environment = os.environ if GPU else {**os.environ, "TRITON_INTERPRET": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "equiforge.worker", "--device", "cpu"],
+            [sys.executable, "-m", "equiforge.worker", "--device", "cuda:0" if GPU else "cpu"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -95,14 +98,18 @@ def reference(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def worker(reference):
-    client = Client()
+def program(reference) -> dict:
     inputs = [
         {"name": "x", "dtype": "f16", "shape": [12, 40]},
         {"name": "g", "dtype": "f16", "shape": [40]},
     ]
     outputs = [{"name": "y", "dtype": "f16", "shape": [12, 40]}]
-    program = {"name": "rms", "inputs": inputs, "outputs": outputs, "reference": reference, "seed": 7}
+    return {"name": "rms", "inputs": inputs, "outputs": outputs, "reference": reference, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def worker(program):
+    client = Client()
     reply = client(do="measure", key="early", artifact="nowhere", entry="candidate", repeat=1, best_us=0)
     assert not reply["ok"]
     reply = client(do="program", **program)
@@ -125,7 +132,7 @@ def compile_and_measure(worker, tmp_path, source: str, key: str) -> dict:
 def test_hello(worker):
     reply = worker(do="hello")
     assert reply["ok"]
-    assert reply["device"] == "cpu"
+    assert ("arch" in reply) == GPU
     assert {"equiforge", "torch", "triton"} <= set(reply["versions"])
     assert reply["memory"] > 1 << 20
 
@@ -168,6 +175,44 @@ def test_broken(worker, tmp_path):
         "def launch(inputs, outputs, temps):", "def launch(inputs, outputs, temps):\n    print('{}')"
     )
     assert compile_and_measure(worker, tmp_path, source, "noisy")["ok"]
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU")
+def test_illegal_access(program, tmp_path):
+    """The worker replies and ends; the next one goes on."""
+    source = CANDIDATE.replace("tl.store(y + row * 40 + at", "tl.store(y + (row + 1) * 400000000000 + at")
+    for _ in range(2):
+        client = Client()
+        assert client(do="program", **program)["ok"]
+        assert compile_and_measure(client, tmp_path, CANDIDATE, "right")["ok"]
+        reply = compile_and_measure(client, tmp_path, source, "illegal")
+        assert (reply["ok"], reply["status"]) == (False, "launch")
+        assert client.process.wait(timeout=60) == 1
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU")
+def test_endless_kernel(program, tmp_path):
+    """A worker that hangs can be killed, and the next one finds a working device."""
+    source = CANDIDATE.replace(
+        "    row = tl.program_id(0)\n",
+        "    row = tl.program_id(0)\n    while tl.load(t) != 12345.0:\n        row += 0\n",
+        1,
+    )
+    client = Client()
+    assert client(do="program", **program)["ok"]
+    reply = client(do="compile", key="endless", source=source, entry="candidate", dir=str(tmp_path))
+    assert reply["ok"], reply
+    request = {"do": "measure", "key": "e", "artifact": reply["artifact"], "entry": "candidate", "repeat": 1}
+    client.process.stdin.write(json.dumps(request) + "\n")
+    client.process.stdin.flush()
+    with pytest.raises(subprocess.TimeoutExpired):
+        client.process.wait(timeout=10)
+    client.process.kill()
+    client.process.wait(timeout=60)
+    client = Client()
+    assert client(do="program", **program)["ok"]
+    assert compile_and_measure(client, tmp_path, CANDIDATE, "right")["ok"]
+    assert client.close() == 0
 
 
 def test_bad_requests(worker):
