@@ -1,9 +1,14 @@
 """libequiforge through ctypes: the functions of equiforge.h, and where its files are."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 LIBRARY = "libequiforge.so"
 
@@ -32,16 +37,113 @@ def command() -> str:
     return str(folder() / "equiforge")
 
 
+# name: (result, arguments); c_void_p stands for handles and arrays.
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "equiforge_version": (ctypes.c_char_p, []),
+    "equiforge_session_new": (ctypes.c_void_p, []),
+    "equiforge_session_free": (None, [ctypes.c_void_p]),
+    "equiforge_message": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "equiforge_plan_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "equiforge_plan_close": (None, [ctypes.c_void_p]),
+    "equiforge_plan_describe": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "equiforge_plan_prepare": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
+    "equiforge_plan_call": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p]),
+}
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The loaded library, with the types of its functions set."""
-    native = ctypes.CDLL(str(folder() / LIBRARY))
-    native.equiforge_version.restype = ctypes.c_char_p
-    native.equiforge_version.argtypes = []
-    return native
+    """The loaded library."""
+    return ctypes.CDLL(str(folder() / LIBRARY))
+
+
+@functools.cache
+def function(name: str) -> Any:
+    """A function of the library, with its types set."""
+    found = getattr(library(), name)
+    found.restype, found.argtypes = _FUNCTIONS[name]
+    return found
+
+
+class Progress(ctypes.Structure):
+    """How an optimisation stands (equiforge_progress). Times of 0 are not known yet; `stage` is a text."""
+
+    _fields_ = [
+        ("_stage", ctypes.c_char_p),
+        ("families", ctypes.c_uint32),
+        ("left", ctypes.c_uint32),
+        ("measured", ctypes.c_uint64),
+        ("failed", ctypes.c_uint64),
+        ("best_us", ctypes.c_double),
+        ("original_us", ctypes.c_double),
+        ("floor_us", ctypes.c_double),
+        ("elapsed_s", ctypes.c_double),
+        ("left_s", ctypes.c_double),
+    ]
+
+    @property
+    def stage(self) -> str:
+        """What is going on: "search", "prepare", "tune" or "confirm"."""
+        return (self._stage or b"").decode()
+
+
+_PROGRESS = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.POINTER(Progress))
+
+
+class _Options(ctypes.Structure):
+    """equiforge_optimize_options."""
+
+    _fields_ = [
+        ("target", ctypes.c_char_p),
+        ("budget_s", ctypes.c_double),
+        ("store", ctypes.c_char_p),
+        ("threads", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+        ("progress", _PROGRESS),
+        ("user", ctypes.c_void_p),
+    ]
+
+
+class PlanHandle:
+    """An optimised module that the library has read from a file and checked. EquiForgeError when it is not fit.
+
+    `threads` is how many threads generated C runs with; 0: one a processor.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], threads: int = 0):
+        self._threads = threads
+        self._session = function("equiforge_session_new")()
+        self._plan = ctypes.c_void_p()
+        status = function("equiforge_plan_open")(self._session, os.fsencode(path), ctypes.byref(self._plan))
+        if status:
+            raise EquiForgeError(self._message())
+
+    def _message(self) -> str:
+        text: bytes = function("equiforge_message")(self._session)
+        return text.decode(errors="replace")
+
+    def __del__(self) -> None:
+        if getattr(self, "_session", None):
+            function("equiforge_plan_close")(self._plan)
+            function("equiforge_session_free")(self._session)
+
+    def description(self) -> dict[str, Any]:
+        """The plan, with the sources of its regions (see _plan.py)."""
+        text = function("equiforge_plan_describe")(self._plan)
+        if text is None:
+            raise EquiForgeError(self._message())
+        value: dict[str, Any] = json.loads(text)
+        return value
+
+    def prepare(self, region: int) -> Callable[[Any, Any], None]:
+        """Compiles and loads a region in C: a function of arrays of addresses, inputs and outputs."""
+        if function("equiforge_plan_prepare")(self._plan, region, self._threads):
+            raise EquiForgeError(self._message())
+        # The handle must live as long as the function.
+        return lambda ins, outs: function("equiforge_plan_call")(self._plan, region, ins, outs)
 
 
 def version() -> str:
     """The version of the library, "0.1.0"."""
-    text: bytes = library().equiforge_version()
+    text: bytes = function("equiforge_version")()
     return text.decode()

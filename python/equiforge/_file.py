@@ -1,0 +1,73 @@
+"""`.efz` files from Python: the library's file, and in it, unless told not to, the module as PyTorch exports it."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from equiforge._native import EquiForgeError
+
+MODULE = "module.pt2"  # the entry that the library leaves to us
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file that takes the place of `path` when all went well, and is gone otherwise."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    try:
+        yield Path(name)
+        with open(name, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError as problem:
+        raise EquiForgeError(f"{path}: {problem.strerror or problem}") from problem
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write(path: str | os.PathLike[str], plan: bytes, exported: ExportedProgram | None) -> None:
+    """The library's file, with the exported module added. Written whole or not at all; EquiForgeError when it fails."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise EquiForgeError(f"{path}: there is no folder {path.parent}")
+    with replacing(path) as new, zipfile.ZipFile(io.BytesIO(plan)) as old, zipfile.ZipFile(new, "w") as archive:
+        for entry in old.infolist():
+            if entry.filename != MODULE:
+                archive.writestr(entry.filename, old.read(entry), zipfile.ZIP_DEFLATED)
+        if exported is not None:
+            with tempfile.TemporaryFile(dir=path.parent) as weights:
+                torch.export.save(exported, weights)
+                weights.seek(0)
+                with archive.open(MODULE, "w", force_zip64=True) as to:
+                    shutil.copyfileobj(weights, to, 1 << 20)
+
+
+def exported_of(path: str | os.PathLike[str]) -> ExportedProgram | None:
+    """The exported module in a file, if there is one."""
+    with zipfile.ZipFile(path) as archive:
+        if MODULE not in archive.namelist():
+            return None
+        with tempfile.TemporaryFile(suffix=".pt2") as weights, archive.open(MODULE) as packed:
+            shutil.copyfileobj(packed, weights, 1 << 20)
+            weights.seek(0)
+            return torch.export.load(weights)
+
+
+def plan_of(path: str | os.PathLike[str]) -> bytes:
+    """The file without the exported module."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            if entry.filename != MODULE:
+                new.writestr(entry.filename, old.read(entry))
+    return out.getvalue()

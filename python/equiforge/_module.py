@@ -1,0 +1,304 @@
+"""Optimised modules: what `optimize` returns."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from equiforge import _native
+from equiforge._calls import external
+from equiforge._kernels import Kernels, NativeKernels, TritonKernels
+from equiforge._native import EquiForgeError
+from equiforge._plan import Plan, Step, Value
+
+_Holder = tuple[dict[str, Any], str]  # where a module keeps a parameter or buffer, and its name there
+
+
+def _holder(module: nn.Module, value: Value) -> _Holder:
+    """EquiForgeError when the module has no such tensor, or one of another shape or type."""
+    path, _, name = value.target.rpartition(".")
+    try:
+        owner = module.get_submodule(path)
+    except AttributeError:
+        owner = None
+    for held in (owner._parameters, owner._buffers, owner.__dict__) if owner is not None else ():
+        tensor = held.get(name)
+        if isinstance(tensor, Tensor):
+            if tuple(tensor.shape) != value.shape or tensor.dtype != value.dtype:
+                raise EquiForgeError(
+                    f"{value.target} is {tensor.dtype} {tuple(tensor.shape)} in this module, "
+                    f"and {value.dtype} {value.shape} in the optimised one"
+                )
+            return held, name
+    raise EquiForgeError(f"this module has no {value.kind} {value.target}")
+
+
+class Runner:
+    """Runs a plan on tensors: flattened arguments to flattened results."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        handle: _native.PlanHandle | None,
+        module: nn.Module | None,
+        constants: dict[str, Tensor],
+        device: torch.device,
+    ):
+        self.plan = plan
+        self.inputs = [(i, v.input) for i, v in enumerate(plan.values) if v.kind == "input"]
+        self.held: list[tuple[int, dict[str, Any], str]] = []
+        self.fixed: list[Tensor | None] = [None] * len(plan.values)
+        for i, value in enumerate(plan.values):
+            if value.kind in ("parameter", "buffer") and module is not None:
+                self.held.append((i, *_holder(module, value)))
+            elif value.kind in ("parameter", "buffer", "constant"):
+                if value.target not in constants:
+                    raise EquiForgeError(f"the {value.kind} {value.target} is missing: pass the module it belongs to")
+                self.fixed[i] = constants[value.target].to(device).contiguous()
+        kernels = [self._kernels(handle, number, device) for number in range(len(plan.regions))]
+        last = self._last_uses()
+        self.steps: list[tuple[Callable[[Sequence[Tensor]], list[Tensor]], Step, tuple[int, ...], bool]] = [
+            (
+                kernels[step.region] if step.region >= 0 else external(step, device),
+                step,
+                tuple(i for i in step.ins if last[i] == number and plan.values[i].kind == "result"),
+                step.region >= 0,
+            )
+            for number, step in enumerate(plan.steps)
+        ]
+
+    def _kernels(self, handle: _native.PlanHandle | None, number: int, device: torch.device) -> Kernels:
+        region = self.plan.regions[number]
+        if region.language == "triton":
+            return TritonKernels(region)
+        if region.language != "c" or device.type != "cpu" or handle is None:
+            raise EquiForgeError(f"a region in {region.language} cannot run on {device}")
+        step = next(step for step in self.plan.steps if step.region == number)
+        outputs = [self.plan.values[i] for i in step.outs]
+        return NativeKernels(handle, number, [(v.shape, v.dtype) for v in outputs])
+
+    def _last_uses(self) -> dict[int, int]:
+        """The last step that needs a value; results that leave the plan are needed for ever."""
+        last = {i: number for number, step in enumerate(self.plan.steps) for i in step.ins}
+        ends = [i for i in self.plan.outputs if isinstance(i, int)]
+        ends += [i for pair in self.plan.mutations for i in pair]
+        return {**last, **{i: len(self.plan.steps) for i in ends}}
+
+    def __call__(self, flat: Sequence[Any]) -> list[Any]:
+        values: list[Any] = self.fixed.copy()
+        for i, at in self.inputs:
+            values[i] = flat[at]
+        for i, held, name in self.held:
+            values[i] = held[name]
+        for call, step, dead, region in self.steps:
+            tensors = [values[i] for i in step.ins]
+            if region:
+                tensors = [x if x.is_contiguous() else x.contiguous() for x in tensors]
+            for i, result in zip(step.outs, call(tensors), strict=True):
+                values[i] = result
+            for i in dead:
+                values[i] = None
+        for i, target in self.plan.mutations:
+            values[target].copy_(values[i])
+        return [values[i] if isinstance(i, int) else i[0] for i in self.plan.outputs]
+
+
+class Call:
+    """What calls the kernels fit: the structure, shapes, element types, values and device of an example's arguments."""
+
+    def __init__(self, flat: Sequence[Any], spec: pytree.TreeSpec | None, device: torch.device):
+        self.device, self.spec = device, spec
+        self.wanted = [(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in flat]
+        # Positional tensors only: then nothing needs to be flattened.
+        positional = pytree.tree_structure((tuple(flat), {}))
+        self.plain = all(isinstance(x, Tensor) for x in flat) and (spec is None or spec == positional)
+
+    @classmethod
+    def example(cls, args: Sequence[Any], kwargs: dict[str, Any], module: nn.Module | None) -> Call:
+        flat, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        return cls(flat, spec, device_of([x for x in flat if isinstance(x, Tensor)], module))
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
+        """The arguments in order; None when they have another structure."""
+        if self.plain and not kwargs:
+            return args
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        return flat if spec == self.spec else None
+
+    def mismatch(self, flat: Sequence[Any] | None, training: bool) -> str | None:
+        """Why the kernels do not fit these arguments."""
+        if flat is None or len(flat) != len(self.wanted):
+            return "the arguments have another structure"
+        grad = torch.is_grad_enabled()
+        for x, wanted in zip(flat, self.wanted, strict=True):
+            if not isinstance(x, Tensor) or not isinstance(wanted, tuple):
+                if isinstance(wanted, tuple) or x != wanted:
+                    return "an argument has another value"
+            elif x.shape != wanted[0] or x.dtype != wanted[1] or x.device != self.device:
+                return f"an argument is {x.dtype} {tuple(x.shape)} on {x.device}"
+            elif grad and x.requires_grad:
+                return "an argument wants gradients"
+        if grad and training:
+            return "the module is in training mode and gradients are enabled"
+        return None
+
+
+class OptimizedModule(nn.Module):
+    """A module that computes what the original does, with the kernels that were found for it.
+
+    It has the original's parameters, buffers and submodules themselves, under the same names: `state_dict`, `.to()`,
+    `load_state_dict` work on both at once. It works for arguments like those that it was optimised for: the same
+    structure, shapes, element types and device. Called with others, with tensors that want gradients, or in training
+    mode with gradients enabled, it runs the original, and says so once.
+
+    Attributes:
+        original: the module as it was given, or None when it was loaded without one.
+        plan: the steps, kernels and measurements.
+        original_us, optimized_us: measured times of a call of both, microseconds; 0 when not measured.
+    """
+
+    plan: Plan
+    original_us: float
+    optimized_us: float
+
+    def __init__(
+        self,
+        original: nn.Module | None,
+        plan: Plan,
+        call: Call,
+        *,
+        handle: _native.PlanHandle | None = None,
+        constants: dict[str, Tensor] | None = None,
+    ):
+        super().__init__()
+        if original is not None:
+            # Shared by reference, so that names are the original's.
+            self._parameters = original._parameters
+            self._buffers = original._buffers
+            self._modules = original._modules
+            self._non_persistent_buffers_set = original._non_persistent_buffers_set
+        # Not attributes of a module: they are none of its tensors and submodules.
+        self.__dict__.update(
+            original=original,
+            plan=plan,
+            original_us=0.0,
+            optimized_us=0.0,
+            device=call.device,
+            _call=call,
+            _out_spec=pytree.treespec_loads(plan.out_spec) if plan.out_spec else None,
+            _runner=Runner(plan, handle, original, constants or {}, call.device),
+            _keep_original=False,
+            _told=False,
+            _exported=None,
+            _file=b"",
+        )
+        self.training = False
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            original = self.__dict__.get("original")
+            if original is None or name.startswith("__"):
+                raise
+            return getattr(original, name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Results as the original's. Nothing waits for the device."""
+        if self._keep_original:
+            return self.original(*args, **kwargs)
+        flat = self._call.flatten(args, kwargs)
+        problem = self._call.mismatch(flat, self.training)
+        if problem is not None:
+            return self._fall_back(problem, args, kwargs)
+        with torch.no_grad():
+            results = self._runner(flat)
+        if self._out_spec is None:
+            return results[0] if len(results) == 1 else tuple(results)
+        if self._out_spec.is_leaf():
+            return results[0]
+        return pytree.tree_unflatten(results, self._out_spec)
+
+    def _fall_back(self, problem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.original is None:
+            raise EquiForgeError(f"{problem}: the optimised module was loaded without the original, which could run it")
+        if not self._told:
+            self.__dict__["_told"] = True
+            warnings.warn(f"{problem}: equiforge runs the original module", stacklevel=3)
+        return self.original(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> OptimizedModule:
+        """Sets the mode of the original too."""
+        super().train(mode)
+        if self.original is not None:
+            with contextlib.suppress(NotImplementedError):  # exported modules have one mode
+                self.original.train(mode)
+        return self
+
+    def capture(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """A function that replays one CUDA graph: no work on the host but copying the arguments in.
+
+        It takes arguments like these; its results are overwritten by its next call. EquiForgeError without a GPU.
+        """
+        if self.device.type != "cuda":
+            raise EquiForgeError("a CUDA graph needs a module on a CUDA device")
+        call = self._call
+        flat = call.flatten(args, kwargs)
+        problem = call.mismatch(flat, self.training)
+        if problem is not None:
+            raise EquiForgeError(f"cannot capture: {problem}")
+        static = [x.clone() if isinstance(x, Tensor) else x for x in flat]
+        held, held_kwargs = pytree.tree_unflatten(static, call.spec)
+        with torch.cuda.device(self.device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self(*held, **held_kwargs)  # what happens at the first call only happens now
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                results = self(*held, **held_kwargs)
+
+        def replay(*args: Any, **kwargs: Any) -> Any:
+            given = call.flatten(args, kwargs)
+            problem = call.mismatch(given, False)
+            if problem is not None:
+                raise EquiForgeError(problem)
+            for x, to in zip(given, static, strict=True):
+                if isinstance(x, Tensor):
+                    to.copy_(x)
+            graph.replay()
+            return results
+
+        return replay
+
+    def save(self, path: str, weights: bool = True) -> None:
+        """Writes the plan and its kernels to a file, with the module (exported, and its weights) unless told not to.
+
+        The file is written whole or not at all. EquiForgeError when that fails.
+        """
+        from equiforge import _file
+
+        if not self._file:
+            raise EquiForgeError("this module was not made from a file and has none")
+        exported = self._exported if weights else None
+        if exported is not None and self.original is not None:
+            now = self.original.state_dict(keep_vars=True)
+            exported.state_dict.update({name: now[name] for name in exported.state_dict if name in now})
+        _file.write(path, self._file, exported)
+
+
+def device_of(tensors: Sequence[Tensor], module: nn.Module | None) -> torch.device:
+    """The device that a call runs on: the arguments' or, without any, the module's. EquiForgeError for several."""
+    devices = {x.device for x in tensors}
+    if module is not None:
+        devices |= {x.device for x in (*module.parameters(), *module.buffers())}
+    if len(devices) > 1:
+        raise EquiForgeError(f"arguments and module are on several devices: {', '.join(map(str, devices))}")
+    return next(iter(devices), torch.device("cpu"))

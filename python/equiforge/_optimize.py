@@ -1,0 +1,199 @@
+"""`optimize` and `load`: from a PyTorch module to an optimised one, and back from a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from equiforge import _file, _native, _trial
+from equiforge._module import Call, OptimizedModule
+from equiforge._native import EquiForgeError, Progress
+from equiforge._plan import Plan
+
+COMPARE_S = 0.5  # how long the original and the result are timed against each other
+WORST = 2e-2  # relative L2 difference from the original's results: more is an error of ours
+
+
+def seconds(budget: str | float) -> float:
+    """ "90s", "5m", "1h" or a number of seconds. EquiForgeError for anything else."""
+    if isinstance(budget, (int, float)) and budget > 0:
+        return float(budget)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(budget))
+    if not found or float(found[1]) <= 0:
+        raise EquiForgeError(f"a budget is a time like '90s', '5m' or '1h', not {budget!r}")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def show(progress: Progress) -> None:
+    """One line on a terminal."""
+    line = progress.stage
+    if progress.measured:
+        line += f", {progress.measured} measured, best {progress.best_us:.1f} us"
+        if progress.original_us and progress.best_us:
+            line += f" ({progress.original_us / progress.best_us:.2f}x)"
+    sys.stderr.write(f"\r\033[K{line}, {progress.left_s:.0f} s left")
+    sys.stderr.flush()
+
+
+def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+    """The module for these arguments, as in inference. EquiForgeError when PyTorch cannot export it."""
+    modes = {part: part.training for part in module.modules()}
+    try:
+        for part in modes:
+            part.training = False
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+    except Exception as problem:
+        first = str(problem).strip().split("\n")[0]
+        raise EquiForgeError(f"PyTorch cannot export this module: {type(problem).__name__}: {first}") from problem
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def optimize(  # noqa: PLR0913, PLR0917
+    module: nn.Module,
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    target: str = "auto",
+    budget: str | float = "5m",
+    store: str | os.PathLike[str] | None = None,
+    freeze: bool = False,
+    progress: Callable[[Progress], Any] | None = None,
+) -> OptimizedModule:
+    """The fastest equivalent of a module that can be found for calls like `module(*args, **kwargs)`.
+
+    Args:
+        module: what to optimise, as it behaves in evaluation mode. It is not changed.
+        args, kwargs: an example call. The result is for arguments of the same structure, shapes, element types and
+            device; tensors on the CPU are optimised for this machine's processor, tensors on a GPU for that GPU.
+        target: "auto", or the name of the device, to be sure what it is.
+        budget: the longest that it may take: "90s", "5m", "1h" or seconds.
+        store: the file that measurements are kept in; the library's own by default.
+        freeze: prepare products of weights once, in place of computing them in every call.
+        progress: called with a `Progress` some times a second; False from it finishes with the best so far. By default
+            a line is shown on a terminal.
+
+    Returns:
+        A module with the original's parameters, buffers and submodules. It is never slower than the original: where
+        nothing faster was found, or measured so in the end, it calls the original.
+
+    Raises:
+        EquiForgeError: the module cannot be exported by torch.export, or nothing can be measured on this machine.
+    """
+    if freeze:
+        raise EquiForgeError("freeze=True is not there yet: leave it out")
+    limit = seconds(budget)
+    call = Call.example(args, kwargs or {}, module)
+    if target == "auto" and call.device.type == "cpu":
+        target = "cpu"
+    exported = export(module, args, kwargs or {})
+    report = progress or (show if sys.stderr.isatty() else None)
+    with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
+        archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
+        torch.export.save(exported, archive)
+        _native.optimize(archive, result, target, limit, store, report)
+        if report is show:
+            sys.stderr.write("\r\033[K")
+        handle = _native.PlanHandle(result)
+        plan = result.read_bytes()
+    fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, constants=constants_of(exported))
+    fast.__dict__.update(_exported=exported, _file=plan)
+    compare(fast, module, args, kwargs or {})
+    return fast
+
+
+def constants_of(exported: torch.export.ExportedProgram) -> dict[str, Tensor]:
+    """Tensors that are not in the state dict: what the code made, and buffers that are not saved."""
+    return {name: x for name, x in exported.constants.items() if isinstance(x, Tensor)}
+
+
+def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Times both, in turns, and makes the result call the original when that is faster, or when they differ."""
+    modes = {part: part.training for part in original.modules()}
+    for part in modes:
+        part.training = False
+    try:
+        with torch.no_grad():
+            want, got = tensors_of(original(*args, **kwargs)), tensors_of(fast(*args, **kwargs))
+            difference = _trial.error(got, [x.double() for x in want])
+            if difference > WORST:
+                warnings.warn(
+                    f"the optimised module differs from the original by {difference:.2g}: not used", stacklevel=3
+                )
+                fast.__dict__["_keep_original"] = True
+                return
+            both = (lambda: original(*args, **kwargs), lambda: fast(*args, **kwargs))
+            fast.__dict__["original_us"], fast.__dict__["optimized_us"] = in_turns(both, fast.device)
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    fast.__dict__["_keep_original"] = fast.optimized_us > fast.original_us
+
+
+def tensors_of(results: Any) -> list[Tensor]:
+    return [x for x in pytree.tree_leaves(results) if isinstance(x, Tensor)]
+
+
+def in_turns(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:
+    """The median time of each call in microseconds, measured alternately so that nothing favours one."""
+    clock = _trial.Clock(device)
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    end = time.perf_counter() + COMPARE_S
+    while len(times[0]) < 5 or (time.perf_counter() < end and len(times[0]) < 1000):
+        for call, taken in zip(calls, times, strict=True):
+            taken.append(clock.once(call))
+    return [statistics.median(taken) for taken in times]
+
+
+def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> OptimizedModule:
+    """An optimised module from a file that `OptimizedModule.save` wrote.
+
+    It runs the code in the file: be sure who wrote it.
+
+    Args:
+        path: the file.
+        module: the module that has the weights; by default the one in the file, if it was saved with it.
+
+    Raises:
+        EquiForgeError: the file is damaged or of another version, or the module does not fit it.
+    """
+    handle = _native.PlanHandle(path)
+    plan = Plan.of(handle.description())
+    exported = _file.exported_of(path)
+    constants = constants_of(exported) if exported is not None else {}
+    if exported is not None and exported.example_inputs is not None:
+        args, kwargs = exported.example_inputs
+        call = Call.example(args, kwargs, None)
+    else:
+        call = call_of(plan)
+    if module is None and exported is not None:
+        module = exported.module()
+    fast = OptimizedModule(module, plan, call, handle=handle, constants=constants)
+    fast.__dict__.update(_exported=exported, _file=_file.plan_of(path))
+    return fast
+
+
+def call_of(plan: Plan) -> Call:
+    """From the plan alone, which knows the tensors among the arguments."""
+    flat: list[Any] = [None] * plan.user_inputs
+    for value in plan.values:
+        if value.kind == "input":
+            flat[value.input] = torch.empty(value.shape, dtype=value.dtype, device="meta")
+    device = torch.device("cpu") if plan.target == "cpu" else torch.device("cuda", torch.cuda.current_device())
+    return Call(flat, pytree.treespec_loads(plan.in_spec) if plan.in_spec else None, device)
