@@ -293,6 +293,28 @@ EF_API equiforge_status equiforge_optimize(equiforge_program *program, const equ
  * JSON object a line. Returns an exit status when the input ends. `threads` as above. */
 EF_API int equiforge_worker(uint32_t threads);
 
+/* ---- optimised modules (design, sections 1 and 10) ---- */
+
+/* What an .efz file holds: regions with their code, calls of PyTorch, and how values go between them. */
+typedef struct equiforge_plan equiforge_plan;
+
+/* Reads a file and checks all of it; runs nothing. EQUIFORGE_BAD_INPUT when it is damaged, of another version or no such
+ * file; *plan is NULL then. The session must outlive the plan. */
+EF_API equiforge_status equiforge_plan_open(equiforge_session *session, const char *path, equiforge_plan **plan);
+/* NULL is allowed. */
+EF_API void equiforge_plan_close(equiforge_plan *plan);
+/* The plan as one JSON object: the file's manifest (docs/efz.md), and in its regions "source", "program" and
+ * "candidate". Owned by the plan. NULL when it has no JSON form. */
+EF_API const char *equiforge_plan_describe(equiforge_plan *plan);
+
+/* Compiles and loads a region whose language is "c", to run with so many threads (0: one a processor). This runs the
+ * system's compiler, and calls run code of the file: trust its origin. EQUIFORGE_BAD_INPUT when there is no such region;
+ * EQUIFORGE_FAILED when it cannot be compiled. */
+EF_API equiforge_status equiforge_plan_prepare(equiforge_plan *plan, uint32_t region, uint32_t threads);
+/* Runs a prepared region on contiguous tensors of its program's inputs and outputs, in order. One call of a region at a
+ * time: its workspace belongs to it. */
+EF_API void equiforge_plan_call(equiforge_plan *plan, uint32_t region, void *const *in, void *const *out);
+
 #ifdef __cplusplus
 }
 #endif
