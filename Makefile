@@ -64,7 +64,7 @@ clean:
 help:
 	@sed -n 's/^## /  make /p' Makefile
 
-WHEEL_SOURCES := meson.build meson_options.txt pyproject.toml README.md tools/wheel.sh tools/embed.py \
+WHEEL_SOURCES := meson.build meson_options.txt pyproject.toml README.md tools/wheel.sh tools/embed.py bench/workloads.py \
     $(shell find include src python -type f -not -name '*.pyc')
 build/wheel/stamp: $(WHEEL_SOURCES)
 	@tools/wheel.sh

@@ -293,6 +293,12 @@ EF_API equiforge_status equiforge_optimize(equiforge_program *program, const equ
  * JSON object a line. Returns an exit status when the input ends. `threads` as above. */
 EF_API int equiforge_worker(uint32_t threads);
 
+/* ---- the Python package ---- */
+
+/* The words that start a module of the package, "equiforge.bench"; its arguments follow. Ends with NULL; owned by the
+ * session. The interpreter is $EQUIFORGE_PYTHON, else one that is found. */
+EF_API const char *const *equiforge_python(equiforge_session *session, const char *module);
+
 /* ---- optimised modules (design, sections 1 and 10) ---- */
 
 /* What an .efz file holds: regions with their code, calls of PyTorch, and how values go between them. */

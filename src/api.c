@@ -41,6 +41,7 @@ void equiforge_session_free(equiforge_session *session)
     ef_ruleset_free(session->scalar);
     ef_arena_free(session->report);
     ef_arena_free(session->inspection);
+    ef_arena_free(session->python);
     ef_ctx_free(session->ctx);
     free(session);
 }

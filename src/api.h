@@ -16,6 +16,7 @@ struct equiforge_session {
     EF_VEC(equiforge_rule) rules;
     ef_arena *report;     /* of the last rule check */
     ef_arena *inspection; /* of the last file inspected */
+    ef_arena *python;     /* of the last command line asked for */
 };
 
 struct equiforge_program {

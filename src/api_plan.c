@@ -1,4 +1,5 @@
-/* The public interface to optimised modules: reading `.efz` files, and running their regions on the CPU. */
+/* The public interface to optimised modules: reading `.efz` files, and running their regions on the CPU; and the way
+ * to the Python package, which runs them on GPUs. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "codegen/execute.h"
 #include "plan/manifest.h"
 #include "plan/plan.h"
+#include "tune/python.h"
 
 struct equiforge_plan {
     equiforge_session *session;
@@ -97,4 +99,11 @@ equiforge_status equiforge_plan_prepare(equiforge_plan *plan, uint32_t region, u
 void equiforge_plan_call(equiforge_plan *plan, uint32_t region, void *const *in, void *const *out)
 {
     ef_native_call(&plan->native[region], in, out);
+}
+
+const char *const *equiforge_python(equiforge_session *session, const char *module)
+{
+    const char **words = ef_arena_alloc(ef_api_arena(&session->python), (EF_PYTHON_WORDS + 1) * sizeof *words);
+    *ef_python_command(module, words, session->python) = NULL;
+    return words;
 }

@@ -1,10 +1,37 @@
-"""EquiForge: finds the fastest equivalent implementation of a tensor program.
+"""EquiForge: finds the fastest equivalent implementation of a PyTorch module.
+
+    fast = equiforge.optimize(module, (x,), budget="5m")
+    fast(x)
+    fast.save("block.efz")
+    fast = equiforge.load("block.efz")
+    torch.compile(module, backend="equiforge")
 
 Importing this package costs nothing: PyTorch is imported when a function that needs it is used.
 """
 
-from equiforge._native import EquiForgeError, version
+from __future__ import annotations
 
-__all__ = ["EquiForgeError", "__version__"]
+from typing import TYPE_CHECKING, Any
+
+from equiforge._native import EquiForgeError, Progress, version
+
+if TYPE_CHECKING:
+    from equiforge._module import OptimizedModule
+    from equiforge._optimize import load, optimize
+
+__all__ = ["EquiForgeError", "OptimizedModule", "Progress", "__version__", "load", "optimize"]
 
 __version__ = version()
+
+# What needs PyTorch, and where it is.
+_LATER = {"OptimizedModule": "_module", "load": "_optimize", "optimize": "_optimize"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'equiforge' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"equiforge.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ def folder() -> Path:
         if (place / LIBRARY).is_file():
             return place
     raise EquiForgeError(f"no {LIBRARY} in {' or '.join(map(str, places))}: install the wheel, or run `make`")
+
+
+def environment() -> dict[str, str]:
+    """For processes that must find this package and this Python."""
+    parent = str(Path(__file__).resolve().parent.parent)
+    paths = [parent, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "EQUIFORGE_PYTHON": sys.executable}
 
 
 def command() -> str:
@@ -141,6 +149,18 @@ class PlanHandle:
             raise EquiForgeError(self._message())
         # The handle must live as long as the function.
         return lambda ins, outs: function("equiforge_plan_call")(self._plan, region, ins, outs)
+
+
+def optimize(  # noqa: PLR0913, PLR0917
+    archive: str | os.PathLike[str],
+    result: str | os.PathLike[str],
+    target: str,
+    budget_s: float,
+    store: str | os.PathLike[str] | None,
+    report: Callable[[Progress], Any] | None,
+) -> None:
+    """Optimises a .pt2 file into an .efz file. EquiForgeError when that cannot be done."""
+    raise EquiForgeError("this version of the library cannot optimise modules yet")
 
 
 def version() -> str:

@@ -177,7 +177,9 @@ def start_case(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "equiforge.bench", "--case", name, "--target", arguments.target]
     command += ["--budget", arguments.budget] + (["--baselines"] if arguments.baselines else [])
     read, write = os.pipe()
-    process = subprocess.Popen([*command, "--report", str(write)], pass_fds=[write], stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--report", str(write)], pass_fds=[write], stdin=subprocess.DEVNULL, env=_native.environment()
+    )
     os.close(write)
     result: dict[str, Any] = {"name": name, "baselines": {}}
     try:
@@ -273,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps({"cases": cases}) if arguments.json else "\n".join(map(str, cases)))
         return 1 if any("error" in case for case in cases) else 0
     names = [n for n, case in workloads().WORKLOADS.items() if case.suite == arguments.suite]
-    names = [n for n in names if not arguments.only or arguments.only in n]
+    names = [n for n in names if arguments.only in (None, n)] or [n for n in names if arguments.only in n]
     if not names:
         print(f"no case of suite {arguments.suite} is called {arguments.only}", file=sys.stderr)
         return 2

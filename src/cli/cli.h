@@ -40,6 +40,7 @@ int cli_finish(int status);
 int cli_inspect(int argc, char **argv);
 int cli_rules(int argc, char **argv);
 int cli_search(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_optimize(int argc, char **argv);

@@ -60,6 +60,16 @@ static const struct {
      "  contained          the search from A alone arrived at B; when not, B was added and the search went on\n"
      "  checked            a separate checker, which trusts neither search nor proof, accepted every step\n"
      "Exit status 1 when they were not found equal or the checker rejects the proof.\n"},
+    {"bench", cli_bench,
+     "bench [--suite programs|attention|layers|search] [--only NAME] [--target T] [--budget 5m] [--baselines] "
+     "[--json]\n"
+     "  Measures workloads against eager PyTorch, torch.compile and PyTorch's attention kernels. Needs PyTorch.\n",
+     "  --suite NAME       programs, attention, layers, or search for the cost of searching (programs)\n"
+     "  --only NAME        cases whose name contains this\n"
+     "  --target T         auto, cpu (at reduced sizes), h200, … (auto)\n"
+     "  --budget TIME      of each optimisation (5m)\n"
+     "  --baselines        measures the others only\n"
+     "  --json             one JSON object\n"},
     {"run", cli_run,
      "run FILE [--check] [--repeat N] [--dims NAME=N,...] [--tile AXIS=N,...] [--threads N] [--seed S] [--emit] "
      "[--json]\n"
