@@ -99,7 +99,7 @@ static bool run(uint32_t node_limit)
         fprintf(stderr, "%s\n", diag.text);
     ef_egraph *g = ef_egraph_new(ctx);
     if (good) {
-        ef_scope scope = {ctx, g, NULL};
+        ef_scope scope = {.ctx = ctx, .graph = g};
         ef_runner *runner = ef_runner_new(&scope, rules.rules.at, rules.rules.count, NULL);
         ef_egraph_add_expr(g, t.dag, derivative(&t));
         print_row(g, ef_runner_run(runner, &(ef_limits){.node_limit = node_limit, .match_limit = 20000}));

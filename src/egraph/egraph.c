@@ -91,8 +91,6 @@ ef_egraph *ef_egraph_new(ef_ctx *ctx)
     g->mask = 1023;
     g->slot = ef_xcalloc((size_t)g->mask + 1, sizeof *g->slot);
     g->type_cache = ef_intern_new();
-    g->lemmas = ef_intern_new();
-    g->refused = ef_intern_new();
     g->tick = 1;
     return g;
 }
@@ -133,11 +131,6 @@ void ef_egraph_free(ef_egraph *g)
     ef_vec_free(&g->application_ids);
     ef_vec_free(&g->type_cache_value);
     ef_intern_free(g->type_cache);
-    ef_intern_free(g->lemmas);
-    ef_intern_free(g->refused);
-    ef_vec_free(&g->refusals);
-    ef_vec_free(&g->lemma_holds);
-    ef_vec_free(&g->simplified);
     free(g);
 }
 

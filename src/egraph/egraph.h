@@ -82,11 +82,6 @@ typedef struct ef_egraph {
     EF_VEC(ef_id) application_ids;
     EF_VEC(ef_type) type_cache_value;
     ef_intern *type_cache; /* (op, attr, child types) -> index into type_cache_value */
-    ef_intern *lemmas;     /* what builders of right sides settled once for this graph (see rules/repair.c) */
-    EF_VEC(uint8_t) lemma_holds;
-    ef_intern *refused;          /* matches of deep rules that failed … */
-    EF_VEC(uint32_t) refusals;   /* … and how often */
-    EF_VEC(uint32_t) simplified; /* pairs (scalar term, its simplest form) */
     uint32_t tick, live, classes, unions;
     ef_diag error;
     const char *(*rule_name)(void *user, uint32_t rule); /* for messages */

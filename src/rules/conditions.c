@@ -231,6 +231,31 @@ CONDITION(gain)
     return !scope->policy || (broadcast && x->rank && x->dim[0] != EF_UNIT);
 }
 
+/* Whether a term is little beside what it is added to: one for all of its rows or columns. */
+static bool is_light(const ef_scope *scope, const ef_condition_arg *a, const ef_condition_arg *other)
+{
+    const ef_type_info *t = info_of(scope, a), *o = info_of(scope, other);
+    bool broadcasts = a->constant;
+    for (unsigned i = 0; i < 2; i++)
+        broadcasts = broadcasts || (dim_at(t, i) == EF_UNIT && dim_at(o, i) != EF_UNIT);
+    return broadcasts;
+}
+
+/* light(?x, ?y): one of two terms is */
+CONDITION(light)
+{
+    UNUSED;
+    return !scope->policy || is_light(scope, &a[0], &a[1]) || is_light(scope, &a[1], &a[0]);
+}
+
+/* light_weight(?x, ?y): one of two terms is light or a parameter, as weights are */
+CONDITION(light_weight)
+{
+    UNUSED;
+    return light(scope, a, n, out) || policy_of(scope)->parameter(scope, a[0].id) ||
+           policy_of(scope)->parameter(scope, a[1].id);
+}
+
 /* variable(?x): no literal; moving literals about multiplies forms and gains nothing */
 CONDITION(variable)
 {
@@ -779,6 +804,8 @@ static const struct {
     {"parameter", parameter},
     {"constant", constant},
     {"gain", gain},
+    {"light", light},
+    {"light_weight", light_weight},
     {"variable", variable},
     {"vector_dims", vector_dims},
     {"before_grid", before_grid},

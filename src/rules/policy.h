@@ -4,10 +4,12 @@
 #define EF_RULES_POLICY_H
 
 #include "egraph/pattern.h"
+#include "rules/memory.h"
 
 typedef struct ef_policy {
-    uint64_t split_min; /* the least extent of a dimension that is split for stored partial results */
-    uint64_t whole_max; /* the largest contracted extent that a tile may hold whole */
+    ef_rule_memory *memory; /* what rules remember of the graph; owned by the search */
+    uint64_t split_min;     /* the least extent of a dimension that is split for stored partial results */
+    uint64_t whole_max;     /* the largest contracted extent that a tile may hold whole */
     /* Whether the class is worth a kernel of its own. */
     bool (*storable)(const ef_scope *scope, ef_id class);
     /* Whether the class is an input, or only moves or views the elements of one. */

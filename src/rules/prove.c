@@ -46,7 +46,7 @@ ef_expr ef_prove_expr(ef_dag *dag, ef_scalar term, ef_expr c, const ef_expr *s, 
 static ef_runner *start(ef_egraph *g, ef_scope *scope)
 {
     const ef_ruleset *rules = scalar_rules();
-    *scope = (ef_scope){g->ctx, g, NULL};
+    *scope = (ef_scope){.ctx = g->ctx, .graph = g};
     return ef_runner_new(scope, rules->rules.at, rules->rules.count, NULL);
 }
 

@@ -376,6 +376,8 @@ typedef struct pairing {
     EF_VEC(set) below; /* by class root: the singles that it is computed from by pointwise operators and tuples alone */
     EF_VEC(uint32_t) family_at; /* by class root: 1 + index into families, 0 for none yet */
     EF_VEC(family) families;
+    ef_intern *asked; /* operands whose used results are known … */
+    EF_VEC(set) answers;
 } pairing;
 
 /* Where reductions are fused: over a loop or split at tensor level, over the loop inside its own split. Propagation
@@ -476,8 +478,16 @@ static void components(pairing *p, ef_id class, ef_axis axis, set *out)
     }
 }
 
-/* The reductions over `axis` whose results an operand uses inside the axis's scope: through replicated views. */
-static void results_used(pairing *p, walk *w, ef_id operand, ef_axis axis, set *out)
+static bool in_scope_of(ef_egraph *g, ef_type type, ef_axis axis)
+{
+    const ef_type_info *t = ef_type_at(g->ctx, type);
+    for (unsigned i = 0; i < t->fields; i++)
+        if (in_scope_of(g, t->field[i], axis))
+            return true;
+    return !t->is_tuple && ef_type_place(t, axis);
+}
+
+static void find_results_used(pairing *p, walk *w, ef_id operand, ef_axis axis, set *out)
 {
     ef_egraph *g = p->g;
     walk_start(g, w);
@@ -495,9 +505,24 @@ static void results_used(pairing *p, walk *w, ef_id operand, ef_axis axis, set *
                 continue;
             }
             for (unsigned k = 0; k < g->arity.at[n]; k++)
-                if (ef_axes_has(g->ctx, ef_type_axes(g->ctx, ef_egraph_type(g, child[k])), axis))
+                if (in_scope_of(g, ef_egraph_type(g, child[k]), axis))
                     walk_push(g, w, child[k]);
         }
+}
+
+/* The reductions over `axis` whose results an operand uses inside the axis's scope: through replicated views. Once an
+ * update. */
+static void results_used(pairing *p, walk *w, ef_id operand, ef_axis axis, set *out)
+{
+    ef_id key[] = {ef_find(p->g, operand), axis};
+    int fresh;
+    uint32_t at = ef_intern_put(p->asked, key, sizeof key, &fresh);
+    if (fresh) {
+        set used = {{0}};
+        find_results_used(p, w, operand, axis, &used);
+        ef_vec_push(&p->answers, used);
+    }
+    set_join(out, &p->answers.at[at]);
 }
 
 static void complete(pairing *p, walk *w, reduction *r)
@@ -511,7 +536,7 @@ static void complete(pairing *p, walk *w, reduction *r)
 
 static void pairing_start(pairing *p, const ef_scope *scope)
 {
-    *p = (pairing){.scope = scope, .g = scope->graph}; /* the caller freed what was there */
+    *p = (pairing){.scope = scope, .g = scope->graph, .asked = ef_intern_new()}; /* the caller freed what was there */
     find_reductions(p, false);
     p->singles = p->list.count;
     find_reductions(p, true);
@@ -526,6 +551,8 @@ static void pairing_free(pairing *p)
     ef_vec_free(&p->below);
     ef_vec_free(&p->family_at);
     ef_vec_free(&p->families);
+    ef_vec_free(&p->answers);
+    ef_intern_free(p->asked);
 }
 
 /* Answers from what the last update saw; what came later is looked at in the next one. */
@@ -745,6 +772,7 @@ static void update_pairs(const ef_scope *scope)
 ef_policy_state *ef_policy_new(uint64_t split_min, uint64_t whole_max)
 {
     ef_policy_state *s = ef_xcalloc(1, sizeof *s);
+    s->policy.memory = ef_rule_memory_new();
     s->policy.split_min = split_min;
     s->policy.whole_max = whole_max;
     s->policy.storable = policy_storable;
@@ -762,6 +790,7 @@ void ef_policy_free(ef_policy_state *s)
         return;
     ef_vec_free(&s->storable);
     ef_vec_free(&s->outputs);
+    ef_rule_memory_free(s->policy.memory);
     ef_intern_free(s->paired);
     for (uint32_t i = 0; i < s->cones.count; i++)
         ef_vec_free(&s->cones.at[i].has);

@@ -1,0 +1,76 @@
+/* Saturation ends on the shapes that whole models have (design, section 4, "Keeping the space small"): residual chains,
+ * and many reductions that depend on each other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "search/saturate.h"
+#include "support/strbuf.h"
+
+/* The e-nodes of a program's saturated e-graph; fails when the search stops before. */
+static uint32_t nodes_of(const char *text)
+{
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "p.ef", &diag);
+    if (!program)
+        fail_msg("%s", diag.text);
+    ef_search *search = ef_search_new(program, &(ef_search_options){.node_limit = 200000, .time_limit = 200}, &diag);
+    assert_true(search && ef_search_saturate(search, &diag));
+    assert_int_equal(search->stats->stop, EF_STOP_SATURATED);
+    uint32_t live = search->graph->live;
+    ef_search_free(search);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+    return live;
+}
+
+/* A stream to which every layer adds something: no layer is multiplied out over those before it. */
+static uint32_t residual_nodes(unsigned layers)
+{
+    ef_strbuf text = {0};
+    ef_strbuf_puts(&text, "program residual\ndim m = 16\ndim k = 512\ndim f = 1024\ninput x0: f16[m, k]\n");
+    for (unsigned i = 0; i < layers; i++)
+        ef_strbuf_printf(&text, "input w%u: f16[k, f]\ninput v%u: f16[f, k]\n", i, i);
+    for (unsigned i = 0; i < layers; i++)
+        ef_strbuf_printf(&text, "%sx%u = add(x%u, matmul(max(matmul(x%u, w%u), 0), v%u))\n",
+                         i + 1 == layers ? "output " : "", i + 1, i, i, i, i);
+    uint32_t nodes = nodes_of(text.text);
+    ef_strbuf_free(&text);
+    return nodes;
+}
+
+static void test_residual_chains(void **state)
+{
+    (void)state;
+    uint32_t six = residual_nodes(6), twelve = residual_nodes(12);
+    print_message("residual chains: %u e-nodes for 6 layers, %u for 12\n", six, twelve);
+    assert_true(twelve < 4 * six); /* no worse than what one kernel may hold of all others */
+}
+
+static void test_dependent_reductions(void **state)
+{
+    (void)state;
+    ef_strbuf text = {0};
+    ef_strbuf_puts(&text, "program chain\ndim m = 16\ndim k = 4096\ninput y0: f32[m, k]\n");
+    for (unsigned i = 0; i < 16; i++)
+        ef_strbuf_printf(&text, "%sy%u = mul(y%u, rsqrt(add(reduce[sum, -1](mul(y%u, y%u)), 1e-6)))\n",
+                         i == 15 ? "output " : "", i + 1, i, i, i);
+    assert_true(nodes_of(text.text) < 20000);
+    ef_strbuf_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_residual_chains),
+        cmocka_unit_test(test_dependent_reductions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
