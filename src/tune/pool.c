@@ -14,7 +14,7 @@
 #include "tune/scratch.h"
 
 #define MAX_COMPILERS 128u
-#define MAX_STRIKES 3u /* deaths in a row before a first reply: such a worker will never live */
+#define MAX_STRIKES 3u /* deaths in a row while setting up: such a worker will never live */
 
 /* What a worker is doing. Setting up is asking its name and, to measure, giving it the program. */
 typedef enum { PHASE_DEAD, PHASE_HELLO, PHASE_PROGRAM, PHASE_IDLE, PHASE_JOB } phase;
@@ -232,7 +232,8 @@ static void heard(ef_pool *pool, worker *w, json_t *reply)
         return;
     }
     w->phase = PHASE_IDLE;
-    w->strikes = 0;
+    if (was != PHASE_HELLO || !w->measures) /* the program may be what kills it, again and again */
+        w->strikes = 0;
     if (was == PHASE_JOB) {
         finish_job(pool, &w->job, status, reply, error);
     } else if (was == PHASE_PROGRAM) {

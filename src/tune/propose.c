@@ -121,22 +121,22 @@ static const uint32_t *best_choice(const ef_tune_family *f)
     return f->elites ? ef_tune_family_choice(f, f->elite[0]) : f->start;
 }
 
-/* Another value of a parameter: a step of 1, now and then 2, or any other of a small domain. */
-static void change(ef_tune_family *f, uint32_t param, ef_rng *rng)
+/* Another value of a parameter: a step of 1, now and then 2, or any other of a small domain. Returns whether it grew.
+ */
+static bool change(ef_tune_family *f, uint32_t param, bool up, ef_rng *rng)
 {
-    uint32_t n = f->values[param], old = f->scratch[param];
-    if (n < 2)
-        return;
+    uint32_t n = f->values[param], old = f->scratch[param], other;
     if (n <= SMALL_DOMAIN) {
-        uint32_t other = ef_rng_below(rng, n - 1);
-        f->scratch[param] = other < old ? other : other + 1;
-        return;
+        other = ef_rng_below(rng, n - 1);
+        other += other >= old;
+    } else {
+        uint32_t step = ef_rng_below(rng, 4) == 0 ? 2 : 1;
+        if ((up && old + step >= n) || (!up && old < step))
+            up = !up;
+        other = up ? old + step : old - step;
     }
-    uint32_t step = ef_rng_below(rng, 4) == 0 ? 2 : 1;
-    bool up = ef_rng_below(rng, 2);
-    if ((up && old + step >= n) || (!up && old < step))
-        up = !up;
-    f->scratch[param] = up ? old + step : old - step;
+    f->scratch[param] = other;
+    return other > old;
 }
 
 /* A parameter of a group (groups: of any) that has a choice; UINT32_MAX when there is none. */
@@ -152,13 +152,14 @@ static uint32_t pick(const ef_tune_family *f, uint32_t group, ef_rng *rng)
 /* One parameter of the group changes, or two: what one takes the other may have to give. */
 static void local_change(ef_tune_family *f, uint32_t group, ef_rng *rng)
 {
-    uint32_t changes = 1 + (ef_rng_below(rng, 5) < 2);
     begin_at(f, best_choice(f));
-    for (uint32_t i = 0; i < changes; i++) {
-        uint32_t param = pick(f, group, rng);
-        if (param != UINT32_MAX)
-            change(f, param, rng);
-    }
+    uint32_t first = pick(f, group, rng), second = pick(f, group, rng);
+    bool up = ef_rng_below(rng, 2);
+    if (first == UINT32_MAX)
+        return;
+    up = change(f, first, up, rng);
+    if (second != first && ef_rng_below(rng, 2))
+        change(f, second, !up, rng);
 }
 
 /* Kernel by kernel from two of the best, then some changes anywhere. */
@@ -180,7 +181,7 @@ static void mutate(ef_tune_family *f, ef_rng *rng)
     for (uint32_t i = 0; i < changes; i++) {
         uint32_t param = pick(f, f->groups, rng);
         if (param != UINT32_MAX)
-            change(f, param, rng);
+            change(f, param, ef_rng_below(rng, 2), rng);
     }
 }
 

@@ -93,6 +93,23 @@ static int open_file(sqlite3 **db, const char *path)
     return version == VERSION ? SQLITE_OK : version < 0 ? SQLITE_NOTADB : SQLITE_SCHEMA;
 }
 
+/* Whether a small file is whole: a large one would take too long to read at every start. */
+#define CHECK_BYTES (16 << 20)
+
+static bool whole(sqlite3 *db, const char *path)
+{
+    struct stat info;
+    sqlite3_stmt *s = NULL;
+    if (stat(path, &info) != 0 || info.st_size > CHECK_BYTES)
+        return true;
+    int error = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &s, NULL);
+    error = error == SQLITE_OK ? sqlite3_step(s) : error;
+    bool damaged = error == SQLITE_CORRUPT || error == SQLITE_NOTADB ||
+                   (error == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(s, 0), "ok") != 0);
+    sqlite3_finalize(s);
+    return !damaged;
+}
+
 static bool prepare(ef_store *s)
 {
     const struct {
@@ -146,7 +163,7 @@ ef_store *ef_store_open(const char *path, ef_diag *note)
     ef_store *s = ef_xcalloc(1, sizeof *s);
     make_directories(path);
     int error = open_file(&s->db, path);
-    if (error == SQLITE_OK && !prepare(s))
+    if (error == SQLITE_OK && (!whole(s->db, path) || !prepare(s)))
         error = SQLITE_CORRUPT;
     if (unreadable(error)) {
         close_file(s);
