@@ -253,6 +253,7 @@ typedef struct {
                          * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
     uint64_t seed;      /* of inputs and of the order in which schedules are tried */
+    uint64_t limit;     /* implementations to measure at most, 0: as many as the budget allows */
     /* Called some times a second, perhaps from another thread than the caller's, which waits meanwhile. False: finish
      * with the best so far, which takes a few more seconds. May be NULL. */
     bool (*progress)(void *user, const equiforge_progress *progress);

@@ -38,7 +38,8 @@ static bool pass_progress(void *user, const ef_progress *p)
 static void optimize_deep(void *user)
 {
     optimize_call *call = user;
-    ef_optimize_options options = {.budget_s = call->options->budget_s, .seed = call->options->seed, .user = call};
+    ef_optimize_options options = {
+        .budget_s = call->options->budget_s, .seed = call->options->seed, .limit = call->options->limit, .user = call};
     options.progress = call->options->progress ? pass_progress : NULL;
     call->fine = ef_optimize(call->program->ir, call->device, call->store, &options,
                              ef_api_arena(&call->program->optimum), call->found, call->diag);

@@ -37,10 +37,12 @@ static const struct {
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},
     {"optimize", cli_optimize,
-     "optimize FILE [--target T] [--budget TIME] [--store PATH] [--threads N] [--seed S] [--json]\n"
+     "optimize FILE [--target T] [--budget TIME] [--limit N] [--store PATH] [--threads N] [--seed S]\n"
+     "                [--json]\n"
      "  Finds a fast implementation of a program for a device by search and measurement.\n",
      "  --target T         auto or cpu (auto)\n"
      "  --budget TIME      for everything: 90s, 5m, 1h (5m)\n"
+     "  --limit N          implementations to measure at most (as many as the budget allows)\n"
      "  --store PATH       where measurements are kept ($EQUIFORGE_STORE, else $XDG_CACHE_HOME/equiforge/store.db, "
      "else\n"
      "                     ~/.cache/equiforge/store.db)\n"

@@ -140,7 +140,8 @@ int cli_optimize(int argc, char **argv)
                                   {"--budget", CLI_TEXT, &budget},
                                   {"--store", CLI_TEXT, &wanted.store},
                                   {"--threads", CLI_COUNT, &wanted.threads},
-                                  {"--seed", CLI_SEED, &wanted.seed}};
+                                  {"--seed", CLI_SEED, &wanted.seed},
+                                  {"--limit", CLI_SEED, &wanted.limit}};
     if (!cli_arguments(argc, argv, options, sizeof options / sizeof *options, &file))
         return EQUIFORGE_BAD_INPUT;
     if (budget && !read_budget(budget, &wanted.budget_s))

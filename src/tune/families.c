@@ -57,8 +57,12 @@ ef_schedule ef_family_schedule(const ef_family *f, const uint32_t *choice)
 
 void ef_family_print(const ef_family *f, const uint32_t *choice, ef_strbuf *out)
 {
+    const char *between = "";
     for (uint32_t i = 0; i < f->graph->params.count; i++) {
-        ef_strbuf_puts(out, i ? " " : "");
+        if (f->values[i] < 2)
+            continue;
+        ef_strbuf_puts(out, between);
+        between = " ";
         ef_schedule_name(f->graph, i, out);
         ef_strbuf_printf(out, "=%" PRIu64, f->domain[i][choice[i]]);
     }
@@ -83,9 +87,11 @@ static bool parse_one(const ef_family *f, uint32_t param, const char **text, uin
 
 bool ef_family_parse(const ef_family *f, const char *text, uint32_t *choice)
 {
-    for (uint32_t i = 0; i < f->graph->params.count; i++)
-        if (!parse_one(f, i, &text, &choice[i]))
+    for (uint32_t i = 0; i < f->graph->params.count; i++) {
+        choice[i] = 0;
+        if (f->values[i] > 1 && !parse_one(f, i, &text, &choice[i]))
             return false;
+    }
     return *text == 0;
 }
 

@@ -44,7 +44,8 @@ void ef_families_free(ef_families *families);
 ef_tune_space ef_family_space(const ef_family *family);
 /* The schedule of a choice. Freed by ef_schedule_free. */
 ef_schedule ef_family_schedule(const ef_family *family, const uint32_t *choice);
-/* A schedule as text, "k0.m.0=16 k0.k.1=64", and back. False when the text is of another family. */
+/* A schedule as text, "k0.m.0=16 k0.k.1=64", what there is to choose only; and back. False when the text is of another
+ * family. */
 void ef_family_print(const ef_family *family, const uint32_t *choice, ef_strbuf *out);
 bool ef_family_parse(const ef_family *family, const char *text, uint32_t *choice);
 /* The candidate as a program in text form. */

@@ -156,9 +156,9 @@ bool ef_flight_has_room(const ef_flight *f)
     return f->trips.count < f->room;
 }
 
-bool ef_flight_broken(const ef_flight *f, ef_diag *diag)
+const char *ef_flight_broken(const ef_flight *f)
 {
-    return ef_pool_broken(f->pool) && (ef_fail(diag, "%s", ef_pool_broken(f->pool)), true);
+    return ef_pool_broken(f->pool);
 }
 
 static void land(ef_flight *f, const ef_families *families, ef_trip *t, const char *status, const char *error)
@@ -167,8 +167,8 @@ static void land(ef_flight *f, const ef_families *families, ef_trip *t, const ch
     t->us = fine ? t->us : INFINITY;
     f->measured += fine;
     f->failed += !fine;
-    if (fine && (f->best_us == 0 || t->us < f->best_us))
-        f->best_us = t->us;
+    if (fine && (f->measured == 1 || t->us < f->best.us))
+        f->best = *t;
     if (!fine)
         snprintf(f->last_error, sizeof f->last_error, "%s", error);
     ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2}));
@@ -229,8 +229,9 @@ static void send_to_measure(ef_flight *f, const ef_families *families, ef_trip *
     t->artifact = ef_xcalloc(strlen(artifact) + 1, 1);
     strcpy(t->artifact, artifact);
     snprintf(key, sizeof key, "m%" PRIu64, f->number++);
-    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f}", "do", "measure", "key", key, "artifact",
-                                artifact, "entry", ENTRY, "repeat", (int)t->repeat, "check", 1, "best_us", f->best_us);
+    json_t *request =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f}", "do", "measure", "key", key, "artifact", artifact, "entry",
+                  ENTRY, "repeat", (int)t->repeat, "check", 1, "best_us", f->measured ? f->best.us : 0.0);
     t->measuring = true;
     t->job = ef_pool_measure(f->pool, request, MEASURE_TIMEOUT_S + MEASURE_TIMES * f->original_us * 1e-6);
     json_decref(request);

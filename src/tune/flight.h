@@ -37,7 +37,8 @@ typedef struct {
     EF_VEC(ef_trip) landed; /* not handed out yet */
     EF_VEC(ef_known_source) known;
     uint64_t number, program_job, measured, failed;
-    double best_us, original_us, floor_us, bytes, ready_at; /* 0: not known yet */
+    ef_trip best;                                  /* of those that were measured */
+    double original_us, floor_us, bytes, ready_at; /* 0: not known yet */
     bool ready;
     uint32_t room;
     char last_error[256];
@@ -60,7 +61,7 @@ void ef_flight_launch(ef_flight *flight, const ef_families *families, const ef_t
 bool ef_flight_land(ef_flight *flight, const ef_families *families, double seconds, ef_trip *trip);
 /* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. */
 void ef_flight_cancel(ef_flight *flight);
-/* Whether there are no workers any more; why. */
-bool ef_flight_broken(const ef_flight *flight, ef_diag *diag);
+/* Why there are no workers any more; NULL while there are. */
+const char *ef_flight_broken(const ef_flight *flight);
 
 #endif

@@ -107,42 +107,43 @@ static void expect(run *r, double until)
         ef_tuner_expect(r->tuner, (uint64_t)(fmax(until - ef_seconds(), 0) * (double)r->flight->measured / spent));
 }
 
-/* Hands out schedules while the workers can take more. False: there is nothing more to ask. */
-static bool launch_more(run *r)
+/* Hands out schedules while the workers can take more. */
+static ef_ask launch_more(run *r)
 {
     ef_tune_point point;
     while (ef_flight_has_room(r->flight)) {
         ef_ask ask = ef_tuner_ask(r->tuner, &point);
         if (ask != EF_ASK_POINT)
-            return ask != EF_ASK_DONE;
+            return ask;
         ef_trip trip = {.family = point.family, .choice = point.choice, .ticket = point.ticket, .repeat = TUNE_REPEAT};
         ef_flight_launch(r->flight, r->families, &trip);
     }
-    return true;
+    return EF_ASK_POINT;
+}
+
+static bool at_limit(const run *r)
+{
+    uint64_t started = r->flight->measured + r->flight->failed + r->flight->trips.count;
+    return r->options->limit && started >= r->options->limit;
 }
 
 /* True when the tuner has nothing more to ask. */
 static bool tune(run *r, double until)
 {
     ef_trip done;
-    bool more = true;
-    while (ef_seconds() < until && report(r, EF_STAGE_TUNE)) {
-        more = launch_more(r);
-        if (!more && r->flight->trips.count == 0)
-            return true;
+    while (ef_seconds() < until && report(r, EF_STAGE_TUNE) && !ef_flight_broken(r->flight)) {
+        ef_ask ask = at_limit(r) ? EF_ASK_WAIT : launch_more(r);
+        if (r->flight->trips.count == 0 && r->flight->landed.count == 0 && ask != EF_ASK_POINT)
+            return ask == EF_ASK_DONE;
         while (ef_flight_land(r->flight, r->families, 0.1, &done))
             ef_tuner_tell(r->tuner, done.ticket, done.us);
         expect(r, until);
-        if (ef_flight_broken(r->flight, r->diag))
-            return false;
     }
     return false;
 }
 
 /* ---- the end ---- */
 
-/* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
- * fastest of many noisy measurements is not the fastest. */
 static bool is_original(const run *r, uint32_t family, const uint32_t *choice)
 {
     const ef_family *original = &r->families->list.at[0];
@@ -150,6 +151,8 @@ static bool is_original(const run *r, uint32_t family, const uint32_t *choice)
     return family == 0 && memcmp(choice, original->start, count * sizeof *choice) == 0;
 }
 
+/* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
+ * fastest of many noisy measurements is not the fastest. Without workers the fastest stands. */
 static void confirm(run *r, ef_trip *best)
 {
     ef_tune_point point[FINALISTS];
@@ -165,7 +168,7 @@ static void confirm(run *r, ef_trip *best)
         if (!is_original(r, trip.family, trip.choice))
             ef_flight_launch(r->flight, r->families, &trip);
     }
-    while (r->flight->trips.count && !ef_flight_broken(r->flight, NULL)) {
+    while (r->flight->trips.count + r->flight->landed.count && !ef_flight_broken(r->flight)) {
         if (!ef_flight_land(r->flight, r->families, 0.2, &done))
             continue;
         if (is_original(r, done.family, done.choice) && isfinite(done.us) && r->device->measures_original)
@@ -173,6 +176,8 @@ static void confirm(run *r, ef_trip *best)
         if (done.us < best->us)
             *best = done;
     }
+    if (!isfinite(best->us) && r->flight->measured)
+        *best = r->flight->best;
 }
 
 static bool finish(run *r, bool settled, ef_store *store)
@@ -182,7 +187,7 @@ static bool finish(run *r, bool settled, ef_store *store)
     confirm(r, &best);
     if (!isfinite(best.us))
         return ef_fail(r->diag, "nothing that was measured is right, not even the program as it is: %s",
-                       r->flight->last_error[0] ? r->flight->last_error : "no worker is left");
+                       ef_flight_broken(r->flight) ? ef_flight_broken(r->flight) : r->flight->last_error);
     ef_optimum *o = r->out;
     o->us = best.us;
     o->warm_us = best.warm_us;

@@ -26,6 +26,7 @@ typedef struct {
     uint64_t seed;      /* of inputs and of the tuner */
     uint32_t compilers; /* workers, 0: one a processor */
     uint32_t keep;      /* families at most, 0: 64 */
+    uint64_t limit;     /* measured candidates at most, failures too; 0: as many as the budget allows */
     /* Called some times a second while measuring; false: finish with the best so far. May be NULL. */
     bool (*progress)(void *user, const ef_progress *progress);
     void *user;

@@ -40,6 +40,7 @@ typedef struct {
 
 struct ef_pool {
     ef_pool_options options;
+    ef_arena *arena; /* the command line */
     ef_scratch *scratch;
     worker *worker; /* the first one measures */
     unsigned workers, replaced, running;
@@ -122,7 +123,7 @@ static void start(ef_pool *pool, worker *w)
 {
     ef_diag diag = {0};
     w->told = w->paused = false;
-    if (!ef_process_start(&w->process, pool->options.command, w->log, &diag)) {
+    if (!ef_process_start(&w->process, pool->options.command, w->log, ef_scratch_path(pool->scratch), &diag)) {
         w->phase = PHASE_DEAD;
         w->strikes = MAX_STRIKES;
         give_up(pool, diag.text);
@@ -301,6 +302,17 @@ static void poll_workers(ef_pool *pool, double seconds)
 
 /* ---- the pool ---- */
 
+static const char *const *copy_command(ef_arena *arena, const char *const *command)
+{
+    size_t count = 0;
+    while (command[count])
+        count++;
+    const char **copy = ef_arena_alloc(arena, (count + 1) * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = ef_arena_strndup(arena, command[i], strlen(command[i]));
+    return copy;
+}
+
 ef_pool *ef_pool_new(const ef_pool_options *options, ef_diag *diag)
 {
     ef_scratch *scratch = ef_scratch_new(diag);
@@ -310,6 +322,8 @@ ef_pool *ef_pool_new(const ef_pool_options *options, ef_diag *diag)
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned compilers = options->compilers ? options->compilers : processors > 0 ? (unsigned)processors : 1;
     pool->options = *options;
+    pool->arena = ef_arena_new();
+    pool->options.command = copy_command(pool->arena, options->command);
     pool->options.start_s = options->start_s > 0 ? options->start_s : 120;
     pool->scratch = scratch;
     pool->workers = pool->running = 1 + (compilers < MAX_COMPILERS ? compilers : MAX_COMPILERS);
@@ -350,6 +364,7 @@ void ef_pool_free(ef_pool *pool)
     ef_vec_free(&pool->measure);
     ef_vec_free(&pool->done);
     free(pool->worker);
+    ef_arena_free(pool->arena);
     ef_scratch_free(pool->scratch);
     free(pool);
 }

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/arena.h"
+
 extern char **environ;
 
 /* ---- starting ---- */
@@ -30,8 +32,23 @@ static void own_group(posix_spawnattr_t *attributes)
     posix_spawnattr_setsigdefault(attributes, &all);
 }
 
-bool ef_process_start(ef_process *p, const char *const *argv, const char *log, ef_diag *diag)
+/* This process's environment with another TMPDIR, whose text is `entry`. Freed by the caller. */
+static char **with_directory(char *entry)
 {
+    size_t count = 0, kept = 0;
+    while (environ[count])
+        count++;
+    char **copy = ef_xcalloc(count + 2, sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(environ[i], "TMPDIR=", 7) != 0)
+            copy[kept++] = environ[i];
+    copy[kept] = entry;
+    return copy;
+}
+
+bool ef_process_start(ef_process *p, const char *const *argv, const char *log, const char *tmp, ef_diag *diag)
+{
+    char entry[300];
     int end[2];
     *p = (ef_process){.fd = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0)
@@ -44,7 +61,10 @@ bool ef_process_start(ef_process *p, const char *const *argv, const char *log, e
     posix_spawn_file_actions_adddup2(&actions, end[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, end[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
-    int error = posix_spawnp(&p->pid, argv[0], &actions, &attributes, (char *const *)argv, environ);
+    snprintf(entry, sizeof entry, "TMPDIR=%s", tmp);
+    char **environment = with_directory(entry);
+    int error = posix_spawnp(&p->pid, argv[0], &actions, &attributes, (char *const *)argv, environment);
+    free(environment);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     close(end[1]);

@@ -22,8 +22,9 @@ typedef struct {
     size_t sent, taken; /* how much of out is sent, of in was taken */
 } ef_process;
 
-/* Starts argv[0] (looked up in PATH), its standard error to the file `log`. False and a message when it cannot. */
-bool ef_process_start(ef_process *process, const char *const *argv, const char *log, ef_diag *diag);
+/* Starts argv[0] (looked up in PATH), its standard error to the file `log`, its temporary files in `tmp`. False and a
+ * message when it cannot. */
+bool ef_process_start(ef_process *process, const char *const *argv, const char *log, const char *tmp, ef_diag *diag);
 /* Ends it and its group, and frees everything. `how`: what ended it ("signal 11 (Segmentation fault)", "exit 1"), at
  * most `room` bytes; NULL: not asked for. */
 void ef_process_end(ef_process *process, char *how, size_t room);

@@ -1,10 +1,11 @@
-/* Private directories: see scratch.h. They hold files only, no directories. */
-#define _GNU_SOURCE /* flock, which a lock of a process that may fork needs: POSIX locks know processes only */
+/* Private directories: see scratch.h. */
+#define _GNU_SOURCE /* nftw; flock, because POSIX locks know processes only */
 #include "tune/scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,14 +28,16 @@ static const char *base(void)
     return dir && dir[0] == '/' && strlen(dir) < 200 ? dir : "/tmp";
 }
 
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info, (void)kind, (void)where;
+    remove(path);
+    return 0;
+}
+
 static void remove_files(const char *path)
 {
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir)
-        closedir(dir);
-    rmdir(path);
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* The lock of a directory; -1 when another process has it. */

@@ -109,12 +109,51 @@ static json_t *hello(server *s)
                      EQUIFORGE_VERSION, "cc", compiler, "memory", (json_int_t)memory);
 }
 
+/* A hook for tests: EQUIFORGE_TEST_FAULT=FAULT@N makes the N-th candidate that this process compiles a faulty one, so
+ * that the fault happens where a real one would. */
+static const char *fault_of(uint64_t number)
+{
+    static const struct {
+        const char *name, *body;
+    } faults[] = {{"crash", "*(volatile int *)8 = 1;"},
+                  {"hang", "for (volatile int i = 1; i;) {}"},
+                  {"exit", "_Exit(0);"},
+                  {"noise", "for (int i = 0; i < 9; i++) puts(\"{}\");"},
+                  {"wrong", "memset(out[0], 1, 1);"},
+                  {"compile", "this is no C;"}};
+    const char *told = getenv("EQUIFORGE_TEST_FAULT"), *at = told ? strchr(told, '@') : NULL;
+    if (!at || strtoull(at + 1, NULL, 10) != number)
+        return NULL;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (strlen(faults[i].name) == (size_t)(at - told) && strncmp(faults[i].name, told, (size_t)(at - told)) == 0)
+            return faults[i].body;
+    return NULL;
+}
+
+static void print_fault(const char *body, const char *entry, ef_strbuf *out)
+{
+    ef_strbuf_printf(out,
+                     "#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+                     "void %s(void *const *in, void *const *out, char *work, int threads) { %s }\n"
+                     "const uint64_t %s_work = 64;\n",
+                     entry, body, entry);
+}
+
 static json_t *compile(const json_t *request)
 {
+    static uint64_t compiled;
     ef_diag diag = {0};
+    ef_strbuf faulty = {0};
     const char *source = text_of(request, "source"), *dir = text_of(request, "dir"), *key = text_of(request, "key");
+    const char *fault = fault_of(++compiled);
     char path[512];
-    if (!ef_compile_to(source, strlen(source), &(ef_compile_options){.level = 3}, dir, key, &diag))
+    if (fault) {
+        print_fault(fault, text_of(request, "entry"), &faulty);
+        source = faulty.text;
+    }
+    bool fine = ef_compile_to(source, strlen(source), &(ef_compile_options){.level = 3}, dir, key, &diag);
+    ef_strbuf_free(&faulty);
+    if (!fine)
         return refuse("compile", diag.text);
     snprintf(path, sizeof path, "%s/%s.so", dir, key);
     return json_pack("{s:b, s:s}", "ok", 1, "artifact", path);

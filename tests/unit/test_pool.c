@@ -93,10 +93,10 @@ static char self[4096];
 
 static ef_pool *open_pool(const char *kind, unsigned compilers, bool quiet)
 {
-    static const char *argv[4];
     ef_diag diag = {0};
-    argv[0] = self, argv[1] = "--worker", argv[2] = kind, argv[3] = NULL;
+    const char *argv[] = {self, "--worker", kind, NULL};
     ef_pool *pool = ef_pool_new(&(ef_pool_options){argv, compilers, quiet, 5}, &diag);
+    memset(argv, 0, sizeof argv); /* the pool has a copy */
     assert_non_null(pool);
     return pool;
 }

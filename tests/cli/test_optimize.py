@@ -1,0 +1,249 @@
+"""`equiforge optimize` on the processor: results, the store, faults of candidates, interruptions."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+PROGRAM = """program p
+dim m = 16
+dim k = 64
+dim n = 48
+input x: f16[m, k]
+input g: f16[k]
+input W: f16[k, n]
+ms = div(reduce[sum, -1](mul(x, x)), 64)
+xn = mul(mul(x, rsqrt(add(ms, 1e-06))), g)
+output y = matmul(xn, W)
+"""
+
+SIMPLE = """program s
+dim m = 16
+dim k = 64
+dim n = 48
+input x: f16[m, k]
+input W: f16[k, n]
+input c: f16[n]
+output y = add(matmul(x, W), c)
+"""
+RENAMED = SIMPLE.replace("[m", "[rows").replace("dim m", "dim rows").replace("c", "bias").replace("W", "weight")
+KEYS = ("original_us", "best_us", "speedup", "floor_us", "kernels", "rel_l2", "measured", "elapsed_s")
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "p.ef"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture
+def simple(tmp_path):
+    path = tmp_path / "p.ef"
+    path.write_text(SIMPLE)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def optimize(equiforge, store):
+    """Optimises with one thread, a few candidates and more time than that takes; more environment by keyword."""
+
+    def run(path, budget="60s", limit=8, **environment):
+        arguments = ("optimize", path, "--target", "cpu", "--budget", budget, "--limit", limit, "--threads", "1")
+        arguments += ("--store", store)
+        os.environ.update(environment)
+        try:
+            return equiforge.json(*arguments, timeout=200)
+        finally:
+            for name in environment:
+                del os.environ[name]
+
+    return run
+
+
+def rows(store, query):
+    with sqlite3.connect(store) as db:
+        return db.execute(query).fetchall()
+
+
+def intact(store):
+    return rows(store, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_result(optimize, equiforge, program, store, tmp_path):
+    result = optimize(program)
+    assert set(KEYS) <= set(result)
+    assert 0 < result["best_us"] <= result["original_us"]
+    assert result["speedup"] >= 1
+    assert 0 < result["rel_l2"] < 1e-2
+    assert result["measured"] > 3
+    assert result["failed"] == 0
+    assert not result["stored"]
+    assert intact(store)
+    # What it found is a program that says the same as the original.
+    found = tmp_path / "found.ef"
+    found.write_text(result["program"])
+    assert equiforge.json("run", found, "--check", "--threads", "1")["rel_l2"] < 1e-2
+    assert equiforge.json("explain", "--from", program, "--to", found)["checked"]
+
+
+def test_second_time_is_instant(optimize, simple, store):
+    first = optimize(simple)
+    start = time.monotonic()
+    second = optimize(simple)
+    assert time.monotonic() - start < 1 or "sanitize" in str(os.environ.get("EQUIFORGE_BUILD"))
+    assert second["stored"]
+    assert all(second[key] == first[key] for key in KEYS if key != "elapsed_s")
+    # The same program by other names is the same program; a larger budget is another matter.
+    simple.write_text(RENAMED)
+    assert optimize(simple)["stored"]
+    assert not optimize(simple, budget="100s")["stored"]
+
+
+@pytest.mark.parametrize("fault", ["crash", "exit", "noise", "wrong", "compile"])
+def test_faulty_candidate_costs_itself(optimize, simple, fault, store):
+    """Each worker makes its second candidate a faulty one; so does a new worker."""
+    result = optimize(simple, EQUIFORGE_TEST_FAULT=f"{fault}@2")
+    assert 1 <= result["failed"] <= 5
+    assert result["measured"] > 3
+    assert 0 < result["best_us"] <= result["original_us"]
+    status = {"wrong": "wrong", "noise": "wrong", "compile": "compile"}.get(fault, "lost")
+    assert rows(store, "SELECT DISTINCT status FROM result WHERE status <> 'fine'") == [(status,)]
+
+
+def test_hanging_candidate_costs_itself(optimize, simple):
+    result = optimize(simple, EQUIFORGE_TEST_FAULT="hang@3")
+    assert 1 <= result["failed"] <= 2
+    assert result["measured"] > 3
+
+
+def start(equiforge, *arguments):
+    return subprocess.Popen(
+        [equiforge.executable, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def workers_of(directory):
+    """Processes whose working files lie in a directory, by its TMPDIR."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if f"TMPDIR={directory}\0".encode() in file.read() + b"\0":
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def test_killed_at_any_moment(equiforge, simple, store, tmp_path):
+    """kill -9: the store is whole, the next run goes on with what was measured, nothing is left running."""
+    count = int(os.environ.get("EQUIFORGE_TEST_KILLS", "4"))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    arguments = (
+        "optimize",
+        simple,
+        "--target",
+        "cpu",
+        "--budget",
+        "20s",
+        "--threads",
+        "1",
+        "--store",
+        store,
+        "--json",
+    )
+    os.environ["TMPDIR"] = str(temporary)
+    dice = random.Random(count)
+    known = 0
+    try:
+        for _ in range(count):
+            process = start(equiforge, *arguments)
+            time.sleep(dice.uniform(0, 4))
+            process.kill()
+            process.communicate()
+            if store.exists():
+                assert intact(store)
+                now = rows(store, "SELECT count(*) FROM result")[0][0] if tables(store) else 0
+                assert now >= known
+                known = now
+        deadline = time.monotonic() + 10
+        while workers_of(temporary) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert workers_of(temporary) == []
+        result = equiforge.json(*arguments[:-1], timeout=100)
+        assert result["best_us"] <= result["original_us"]
+        assert list(temporary.iterdir()) == []  # also what the killed ones left
+        assert len(list(tmp_path.glob("p*"))) == 1  # no output but what was asked for
+    finally:
+        del os.environ["TMPDIR"]
+
+
+def tables(store):
+    return rows(store, "SELECT name FROM sqlite_master WHERE name = 'result'")
+
+
+def test_interrupted(equiforge, simple, store):
+    """Ctrl-C finishes with the best so far; the next run knows it, and goes on."""
+    arguments = ("optimize", simple, "--target", "cpu", "--budget", "200s", "--threads", "1", "--store", store)
+    process = start(equiforge, *arguments, "--json")
+    deadline = time.monotonic() + 60
+    while not (store.exists() and tables(store) and rows(store, "SELECT * FROM result")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    assert result["stopped"]
+    assert result["best_us"] <= result["original_us"]
+
+
+def test_several_at_once(equiforge, simple, store):
+    arguments = (
+        "optimize",
+        simple,
+        "--target",
+        "cpu",
+        "--budget",
+        "10s",
+        "--threads",
+        "1",
+        "--store",
+        store,
+        "--json",
+    )
+    processes = [start(equiforge, *arguments) for _ in range(3)]
+    results = [(p.communicate(timeout=120), p.returncode) for p in processes]
+    assert [code for _, code in results] == [0, 0, 0], results
+    assert intact(store)
+
+
+def test_damaged_store_is_set_aside(optimize, simple, store):
+    store.write_bytes(b"garbage" * 1000)
+    result = optimize(simple)
+    assert "cannot be read" in result["note"]
+    assert intact(store)
+    assert optimize(simple)["stored"]
+
+
+def test_progress_is_for_terminals_only(equiforge, simple, store):
+    result = equiforge("optimize", simple, "--target", "cpu", "--budget", "5s", "--threads", "1", "--store", store)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "best" in result.stdout
