@@ -144,6 +144,7 @@ ef_verdict ef_oracle_check(const ef_oracle *o, const ef_kgraph *graph, const ef_
             v.bound = bound;
         }
         v.errors[i] = error;
+        v.eagers[i] = o->error[i];
         v.largest = error > v.largest ? error : v.largest;
         v.valid = v.valid && error <= bound;
     }

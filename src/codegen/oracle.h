@@ -27,9 +27,10 @@ bool ef_oracle_prepare(ef_oracle *oracle, ef_library *library, const char *name,
 
 typedef struct {
     bool valid;
-    ef_draw draw;                          /* where the error is largest beside its bound */
-    double error, eager, bound;            /* there */
-    double errors[EF_DRAW_COUNT], largest; /* of all draws, and the largest of them */
+    ef_draw draw;                                        /* where the error is largest beside its bound */
+    double error, eager, bound;                          /* there */
+    double errors[EF_DRAW_COUNT], eagers[EF_DRAW_COUNT]; /* of all draws */
+    double largest;                                      /* of the errors */
 } ef_verdict;
 
 /* Runs an implementation on all draws. */

@@ -142,6 +142,7 @@ typedef struct {
     const ef_kernel *kernel;
     const uint64_t *buffer; /* by buffer: what is in it */
     uint64_t *node;         /* by node; 0: not known yet */
+    const bool *gone;       /* by iterator: left out; NULL: none is */
 } hashing;
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -149,8 +150,17 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return ef_hash((uint64_t[]){a, b}, 2 * sizeof a);
 }
 
+/* The iterator that cuts where this one would: itself, or the one whose block it leaves whole. */
+static uint32_t stays(const hashing *h, uint32_t at)
+{
+    while (at != EF_NONE && h->gone && h->gone[at])
+        at = h->kernel->iters.at[at].outer;
+    return at;
+}
+
 static uint64_t hash_iter(const hashing *h, uint32_t at)
 {
+    at = stays(h, at);
     if (at == EF_NONE)
         return 1;
     const ef_iter *iter = &h->kernel->iters.at[at];
@@ -181,8 +191,29 @@ static uint64_t hash_attr(hashing *h, const ef_knode *node)
     }
 }
 
+/* What a node is when iterators are left out: a view that no longer cuts is its operand, and the result of a loop that
+ * has one iteration is the loop's operand. */
+static ef_kid behind(const hashing *h, ef_kid id)
+{
+    for (;;) {
+        const ef_knode *node = ef_kernel_node(h->kernel, id);
+        if (node->op == EF_VIEW) {
+            const ef_knode *child = ef_kernel_node(h->kernel, node->child[0]);
+            for (unsigned i = 0; i < node->rank; i++)
+                if (stays(h, node->dim[i].cut) != stays(h, child->dim[i].cut))
+                    return id;
+            id = node->child[0];
+        } else if (node->op == EF_K_RESULT && h->gone && h->gone[h->kernel->loops.at[ef_k_loop_of(node->attr)].iter]) {
+            id = h->kernel->loops.at[ef_k_loop_of(node->attr)].in[ef_k_leaf_of(node->attr)];
+        } else {
+            return id;
+        }
+    }
+}
+
 static uint64_t hash_node(hashing *h, ef_kid id)
 {
+    id = behind(h, id);
     const ef_knode *node = ef_kernel_node(h->kernel, id);
     if (h->node[id])
         return h->node[id];
@@ -205,22 +236,29 @@ static uint64_t hash_store(hashing *h, const ef_kstore *store)
     for (unsigned i = 0; i < store->leads; i++)
         sum = mix(sum, hash_iter(h, store->lead[i]));
     for (uint32_t i = 0; i < h->kernel->grid; i++)
-        sum = mix(sum, hash_iter(h, i) + (store->once >> i & 1));
+        if (!h->gone || !h->gone[i])
+            sum = mix(sum, hash_iter(h, i) + (store->once >> i & 1));
     return sum;
 }
 
 uint64_t ef_kgraph_family(const ef_kgraph *g)
 {
+    return ef_kgraph_family_without(g, NULL);
+}
+
+uint64_t ef_kgraph_family_without(const ef_kgraph *g, const bool *gone)
+{
     uint64_t *buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer), all = g->kernels.count;
     for (uint32_t i = 0; i < g->inputs; i++)
         buffer[i] = mix(g->input[i], 3);
     for (uint32_t i = 0; i < g->kernels.count; i++) {
-        hashing h = {.graph = g, .kernel = g->kernels.at[i], .buffer = buffer};
+        hashing h = {.graph = g, .kernel = g->kernels.at[i], .buffer = buffer, .gone = gone};
         h.node = ef_xcalloc(ef_kernel_nodes(h.kernel) + 1, sizeof *h.node);
         uint64_t together = 0;
         for (uint32_t s = 0; s < h.kernel->stores.count; s++)
             together = mix(together, buffer[h.kernel->stores.at[s].buffer] = hash_store(&h, &h.kernel->stores.at[s]));
         all += together; /* kernels may stand in any order that the data allow */
+        gone = gone ? gone + h.kernel->iters.count : NULL;
         free(h.node);
     }
     for (uint32_t i = 0; i < g->outputs.count; i++)

@@ -68,7 +68,8 @@ typedef struct {
     unsigned leaves;
     ef_reducer base[EF_MAX_LEAVES]; /* each leaf starts as the identity of its base reducer */
     ef_kid state[EF_MAX_LEAVES], next[EF_MAX_LEAVES];
-    ef_kid node; /* its EF_K_LOOP */
+    ef_kid in[EF_MAX_LEAVES]; /* its operand; nodes that `next` need not use */
+    ef_kid node;              /* its EF_K_LOOP */
     unsigned keeps;
     ef_kid keep[EF_MAX_LEAVES]; /* bool nodes: an iteration in which none of them holds anywhere changes nothing */
 } ef_kloop;
@@ -170,5 +171,13 @@ unsigned ef_dtype_bytes(ef_dtype dtype);
  * context with the same text are one family: any schedule of one is a schedule of the other. */
 void ef_kgraph_print(const ef_kgraph *graph, ef_strbuf *out);
 uint64_t ef_kgraph_family(const ef_kgraph *graph);
+/* The same with some iterators left out, as if their one position were the whole of what they divide: the structure
+ * that the graph has under such a schedule. `gone`: by iterator, those of all kernels one after the other. */
+uint64_t ef_kgraph_family_without(const ef_kgraph *graph, const bool *gone);
+
+/* cover.c: the distinct families of some graphs of one program. representative[i] is i itself, an earlier graph of the
+ * same family, or a graph with a schedule under which it runs as graph i does: one whose loop or grid axis takes the
+ * whole extent where graph i has none. Returns how many represent themselves. */
+uint32_t ef_kgraph_families(const ef_kgraph *const *graph, uint32_t count, uint32_t *representative);
 
 #endif

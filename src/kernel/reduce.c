@@ -246,6 +246,7 @@ bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_k
     node.op = EF_K_LOOP;
     node.attr = loop;
     for (unsigned i = 0; i < leaves; i++) {
+        at->in[i] = in[i];
         at->state[i] = state[i];
         at->next[i] = next[i];
         node.loops |= ef_kernel_node(l->kernel, next[i])->loops;

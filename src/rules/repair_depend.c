@@ -245,6 +245,10 @@ static void see_node(ef_synthesis *y, ef_dependence *d, ef_id n)
         see_view(y, d, n);
         return;
     }
+    /* Outside of p's scope another reduction of what p cuts is complete only after a pass of its own: made again inside
+     * of the scope it would be one of a tile. */
+    if (!ef_axes_has(y->ctx, ef_type_axes(y->ctx, ef_egraph_type(g, n)), y->axis) && ef_repair_reduces(g, y->axis, n))
+        return;
     if (ef_ops[op].class == EF_LEAF || g->arity.at[n] > 3 || op == EF_TUPLE || op == EF_GET) {
         if (ef_ops[op].class == EF_LEAF)
             adopt(d, EF_INDEPENDENT, 0, n, NULL, 0);

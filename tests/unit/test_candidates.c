@@ -179,22 +179,28 @@ static void open_oracle(run_state *r, batch *b)
         fail_msg("%s: %s", path, diag.text);
 }
 
-/* The candidate as a program, whose names are the original's. */
-static void lower(run_state *r, uint32_t index)
+/* The kernels of a candidate, as a program whose names are the original's. */
+static ef_kgraph *kernels_of(const run_state *r, uint32_t index)
 {
     ef_diag diag = {0};
     ef_program as = *r->subject->program;
     const ef_extraction *e = r->subject->extraction;
-    ef_rng rng = {index};
-    code *c = &r->chunk[r->count++];
     as.dag = e->dag;
     as.output = r->output;
     as.statements = 0;
     for (uint32_t i = 0; i < as.outputs; i++)
         as.output[i] = (ef_named){r->subject->program->output[i].name, e->candidate.at[index].output[i]};
-    *c = (code){.graph = ef_kgraph_new(&as, &diag), .index = index};
-    if (!c->graph)
+    ef_kgraph *graph = ef_kgraph_new(&as, &diag);
+    if (!graph)
         fail_msg("%s, candidate %u: %s", path, index, diag.text);
+    return graph;
+}
+
+static void lower(run_state *r, uint32_t index)
+{
+    ef_rng rng = {index};
+    code *c = &r->chunk[r->count++];
+    *c = (code){.graph = kernels_of(r, index), .index = index};
     c->schedule = ef_schedule_default(c->graph, EF_BACKEND_C, BATCH_THREADS);
     batch_draw_tiles(&c->schedule, index % 8, &rng);
 }
@@ -245,6 +251,21 @@ static void run_chunk(run_state *r, bool again)
         run_chunk(r, true);
 }
 
+/* How many families the candidates are. */
+static uint32_t families_of(const run_state *r, uint32_t candidates)
+{
+    ef_kgraph **graph = ef_xcalloc(candidates + 1, sizeof *graph);
+    uint32_t *representative = ef_xcalloc(candidates + 1, sizeof *representative);
+    for (uint32_t i = 0; i < candidates; i++)
+        graph[i] = kernels_of(r, i);
+    uint32_t families = ef_kgraph_families((const ef_kgraph *const *)graph, candidates, representative);
+    for (uint32_t i = 0; i < candidates; i++)
+        ef_kgraph_free(graph[i]);
+    free(representative);
+    free(graph);
+    return families;
+}
+
 static void run_sizing(const sizing *size, const effort *e)
 {
     subject s = subject_new(size, e);
@@ -261,8 +282,10 @@ static void run_sizing(const sizing *size, const effort *e)
             run_chunk(&r, false);
     }
     run_chunk(&r, false);
-    print_message("%s, %s sizes: %u of %u candidates run (%s), %u need wide temporaries\n", path, size->name, r.run,
-                  candidates, s.extraction->complete ? "all there are" : "extraction stopped at its limit", r.widened);
+    print_message("%s, %s sizes: %u of %u candidates run (%s), %u need wide temporaries; %u families\n", path,
+                  size->name, r.run, candidates,
+                  s.extraction->complete ? "all there are" : "extraction stopped at its limit", r.widened,
+                  families_of(&r, candidates));
     ef_oracle_free(r.oracle);
     batch_free(&oracle);
     free(r.output);

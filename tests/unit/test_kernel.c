@@ -399,16 +399,22 @@ static void masks_leave_out_tiles(void **state)
 
 /* ---- families ---- */
 
-static uint64_t family_of(ef_ctx *ctx, const char *text)
+static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
 {
     ef_diag diag = {0};
     ef_program *program = ef_program_parse(ctx, text, strlen(text), "text", &diag);
     ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
     if (!graph)
         fail_msg("%s", diag.text);
+    ef_program_free(program);
+    return graph;
+}
+
+static uint64_t family_of(ef_ctx *ctx, const char *text)
+{
+    ef_kgraph *graph = graph_of_text(ctx, text);
     uint64_t family = ef_kgraph_family(graph);
     ef_kgraph_free(graph);
-    ef_program_free(program);
     return family;
 }
 
@@ -425,6 +431,37 @@ static void a_family_is_a_structure_and_not_its_names(void **state)
     assert_true(a == b);
     assert_true(a != c);
     assert_true(a != d);
+    ef_ctx_free(ctx);
+}
+
+/* A loop over tiles, or a grid axis, whose one tile is the whole dimension is no loop and no grid axis; a structure
+ * that differs otherwise, and a split whose parts are stored, stand for themselves. */
+static void a_family_covers_what_its_schedules_reach(void **state)
+{
+    (void)state;
+    static const char *const text[] = {
+        FAMILY("loop",
+               "xt = view[m.0, n.1](x)\nmt = reduce[max, -1](xt)\nr = reduce[repaired(max, sum, mul(c, exp(sub(s, "
+               "t)))), n.1](tuple(mt, reduce[sum, -1](exp(sub(xt, mt)))))\noutput o = combination[m.0](get[1](r))\n"),
+        FAMILY("whole", "xt = view[m.0](x)\noutput o = combination[m.0](reduce[sum, -1](exp(sub(xt, reduce[max, "
+                        "-1](xt)))))\n"),
+        FAMILY("other", "xt = view[m.0](x)\noutput o = combination[m.0](reduce[sum, -1](exp(add(xt, reduce[max, "
+                        "-1](xt)))))\n"),
+        FAMILY("grid", "u = view[m.0, n.0](x)\noutput o = combination[m.0, n.0](add(u, view[m.0, n.0](y)))\n"),
+        FAMILY("rows", "output o = combination[m.0](add(view[m.0](y), view[m.0](x)))\n"),
+        FAMILY("again", "output z = combination[m.0](add(view[m.0](x), view[m.0](y)))\n"),
+    };
+    static const uint32_t expected[] = {0, 0, 2, 3, 3, 3};
+    ef_kgraph *graph[COUNT(text)];
+    uint32_t representative[COUNT(text)];
+    ef_ctx *ctx = ef_ctx_new();
+    for (unsigned i = 0; i < COUNT(text); i++)
+        graph[i] = graph_of_text(ctx, text[i]);
+    assert_int_equal(ef_kgraph_families((const ef_kgraph *const *)graph, COUNT(text), representative), 3);
+    for (unsigned i = 0; i < COUNT(text); i++) {
+        assert_int_equal(representative[i], expected[i]);
+        ef_kgraph_free(graph[i]);
+    }
     ef_ctx_free(ctx);
 }
 
@@ -509,6 +546,7 @@ int main(void)
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
+        cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(dead_buffers_are_used_again),
         cmocka_unit_test(parameters_have_names),
         cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
