@@ -1,5 +1,5 @@
 /* Views of ATen: the same elements under another shape, in another order, a part of them, or repeated; and what joins
- * tensors. A slice with a step, a flip and a gather by position are no views of the IR. */
+ * tensors. A flip and a gather by position are no views of the IR. */
 #include <string.h>
 
 #include "frontend/aten.h"
@@ -106,6 +106,40 @@ static bool lower_movedim(ef_aten *c, int param)
 
 /* ---- parts ---- */
 
+/* x without a dimension of size 1. */
+static ef_dn drop(ef_aten *c, ef_dn x, unsigned index)
+{
+    int64_t size[EF_MAX_RANK];
+    unsigned rank = ef_aten_sizes(c, x, size), at = rank - 1 - index;
+    if (x == EF_NONE)
+        return EF_NONE;
+    memmove(size + at, size + at + 1, index * sizeof *size);
+    return ef_dn_reshape(c->draft, x, size, rank - 1);
+}
+
+/* Every step-th position from `start` on, `count` of them: a column of the dimension as rows of `step`, which a zero
+ * or more make whole at the end. */
+static ef_dn every(ef_aten *c, ef_dn x, unsigned index, uint64_t start, uint64_t step, uint64_t count)
+{
+    int64_t size[EF_MAX_RANK + 1];
+    unsigned rank = ef_aten_sizes(c, x, size), at = rank - 1 - index;
+    uint64_t column = start % step, rows = start / step + count;
+    if (rank == EF_MAX_RANK)
+        return EF_NONE;
+    if (rows * step > (uint64_t)size[at]) {
+        size[at] = (int64_t)(rows * step) - size[at];
+        ef_dn part[2] = {x, ef_dn_full(c->draft, 0, ef_aten_dtype(c, x), size, rank)};
+        x = ef_dn_concat(c->draft, index, part, 2);
+    } else
+        x = ef_dn_slice(c->draft, x, index, 0, rows * step);
+    memmove(size + at + 1, size + at, (rank - at) * sizeof *size);
+    size[at] = (int64_t)rows;
+    size[at + 1] = (int64_t)step;
+    x = ef_dn_reshape(c->draft, x, size, rank + 1);
+    x = drop(c, ef_dn_slice(c->draft, x, index, column, column + 1), index);
+    return ef_dn_slice(c->draft, x, index, start / step, rows);
+}
+
 static bool lower_slice(ef_aten *c, int param)
 {
     ef_dn x = self(c);
@@ -114,15 +148,17 @@ static bool lower_slice(ef_aten *c, int param)
     if (!is_dim(c, x, ef_aten_int(c, "dim", 1, 0), &index))
         return ef_aten_give(c, 0, EF_NONE);
     int64_t size = (int64_t)ef_dn_size(c->draft, x, index), start = ef_aten_int(c, "start", 2, 0);
-    int64_t stop = ef_aten_int(c, "end", 3, size);
-    if (ef_aten_int(c, "step", 4, 1) != 1)
-        return ef_aten_refuse(c, "a slice with a step");
+    int64_t stop = ef_aten_int(c, "end", 3, size), step = ef_aten_int(c, "step", 4, 1);
     start = start < 0 ? start + size : start;
     stop = stop < 0 ? stop + size : stop;
     start = start < 0 ? 0 : start;
     stop = stop > size ? size : stop;
-    return ef_aten_give(c, 0,
-                        start < stop ? ef_dn_slice(c->draft, x, index, (uint64_t)start, (uint64_t)stop) : EF_NONE);
+    if (start >= stop || step < 1)
+        return ef_aten_give(c, 0, EF_NONE);
+    if (step > 1)
+        return ef_aten_give(
+            c, 0, every(c, x, index, (uint64_t)start, (uint64_t)step, (uint64_t)((stop - start + step - 1) / step)));
+    return ef_aten_give(c, 0, ef_dn_slice(c->draft, x, index, (uint64_t)start, (uint64_t)stop));
 }
 
 static bool lower_narrow(ef_aten *c, int param)
@@ -134,17 +170,6 @@ static bool lower_narrow(ef_aten *c, int param)
     if (!is_dim(c, x, ef_aten_int(c, "dim", 1, 0), &index) || start < 0 || length < 1)
         return ef_aten_give(c, 0, EF_NONE);
     return ef_aten_give(c, 0, ef_dn_slice(c->draft, x, index, (uint64_t)start, (uint64_t)(start + length)));
-}
-
-/* x without a dimension of size 1. */
-static ef_dn drop(ef_aten *c, ef_dn x, unsigned index)
-{
-    int64_t size[EF_MAX_RANK];
-    unsigned rank = ef_aten_sizes(c, x, size), at = rank - 1 - index;
-    if (x == EF_NONE)
-        return EF_NONE;
-    memmove(size + at, size + at + 1, index * sizeof *size);
-    return ef_dn_reshape(c->draft, x, size, rank - 1);
 }
 
 static bool lower_select(ef_aten *c, int param)

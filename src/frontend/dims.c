@@ -291,15 +291,27 @@ ef_slot ef_slot_twin(ef_slots *s, ef_slot slot, unsigned which)
     return s->slots.at[root].twins.at[which];
 }
 
-void ef_slot_tie(ef_slots *s, ef_slot slot, ef_slot other)
+/* Whether the slot could be unified with a twin that the leaf has already. */
+static bool join_twin(ef_slots *s, ef_slot leaf, ef_slot slot)
 {
-    slot = ef_slot_find(s, slot);
-    other = ef_slot_find(s, other);
-    if (slot == other || slot == EF_SLOT_UNIT || other == EF_SLOT_UNIT || is_product(s, other) || is_product(s, slot) ||
-        s->slots.at[other].twin_of != EF_SLOT_UNIT || is_twin_of(s, slot, other))
+    for (uint32_t i = 0; i < s->slots.at[leaf].twins.count; i++)
+        if (ef_slot_unify(s, s->slots.at[leaf].twins.at[i], slot))
+            return true;
+    return false;
+}
+
+void ef_slot_tie(ef_slots *s, ef_slot a, ef_slot b)
+{
+    a = ef_slot_find(s, a);
+    b = ef_slot_find(s, b);
+    if (a == b || a == EF_SLOT_UNIT || b == EF_SLOT_UNIT || is_product(s, a) || is_product(s, b) ||
+        s->slots.at[a].size != s->slots.at[b].size || join_twin(s, a, b) || join_twin(s, b, a))
         return;
-    s->slots.at[other].twin_of = slot;
-    ef_vec_push(&s->slots.at[slot].twins, other);
+    ef_slot older = a < b ? a : b, newer = a < b ? b : a;
+    if (s->slots.at[newer].twin_of != EF_SLOT_UNIT || is_twin_of(s, older, newer))
+        return;
+    s->slots.at[newer].twin_of = older;
+    ef_vec_push(&s->slots.at[older].twins, newer);
 }
 
 ef_slot ef_slot_twin_of(ef_slots *s, ef_slot leaf)

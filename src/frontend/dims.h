@@ -40,8 +40,9 @@ bool ef_slot_overlap(ef_slots *slots, ef_slot a, ef_slot b);
 bool ef_slot_unify(ef_slots *slots, ef_slot a, ef_slot b);
 /* The twin of a dimension, number `which` of them (0 is the first): a product's is the product of its leaves' twins. */
 ef_slot ef_slot_twin(ef_slots *slots, ef_slot slot, unsigned which);
-/* Notes that `other` has the size of `slot` for ever, though it must stay apart from it. */
-void ef_slot_tie(ef_slots *slots, ef_slot slot, ef_slot other);
+/* Notes that two dimensions have one size for ever, though they must stay apart: one is a twin of the other, the twin
+ * that there is already where that can be. */
+void ef_slot_tie(ef_slots *slots, ef_slot a, ef_slot b);
 /* The dimension that a leaf is a twin of; EF_SLOT_UNIT: none. */
 ef_slot ef_slot_twin_of(ef_slots *slots, ef_slot leaf);
 /* How many slots were unified into a leaf. */

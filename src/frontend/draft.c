@@ -306,6 +306,11 @@ static ef_dn pointwise(ef_draft *d, ef_op op, uint64_t attr, const ef_dn *operan
     return node.uniform && op != EF_CAST ? folded(d, &node) : push(d, &node);
 }
 
+ef_dn ef_dn_apply(ef_draft *d, ef_op op, uint64_t attr, const ef_dn *operands, unsigned count)
+{
+    return pointwise(d, op, attr, operands, count);
+}
+
 ef_dn ef_dn_unary(ef_draft *d, ef_op op, ef_dn x)
 {
     return pointwise(d, op, 0, &x, 1);
@@ -333,9 +338,18 @@ static ef_dn decided(ef_draft *d, ef_op op, ef_dn x, double number)
     return if_yes ? node->child[0] : ef_dn_unary(d, EF_NOT, node->child[0]);
 }
 
+/* Whether op(x, number) is x. */
+static bool is_identity(ef_op op, double number)
+{
+    return number == 0 ? op == EF_ADD || op == EF_SUB : number == 1 && (op == EF_MUL || op == EF_DIV);
+}
+
 ef_dn ef_dn_binary(ef_draft *d, ef_op op, ef_dn a, ef_dn b)
 {
     ef_dn x[2] = {a, b};
+    if (a != EF_NONE && b != EF_NONE && at(d, b)->op == EF_CONST && ef_dtype_is_float((ef_dtype)at(d, a)->dtype) &&
+        is_identity(op, at(d, b)->number))
+        return a;
     if (op >= EF_LT && op <= EF_NE && a != EF_NONE && b != EF_NONE && at(d, b)->op == EF_CONST) {
         ef_dn condition = decided(d, op, a, at(d, b)->number);
         if (condition != EF_NONE)
@@ -379,6 +393,8 @@ static bool small_float(ef_dtype dtype)
 
 ef_dn ef_dn_cast(ef_draft *d, ef_dtype dtype, ef_dn x)
 {
+    if (x != EF_NONE && at(d, x)->op == EF_CONST && ef_dtype_is_float(dtype))
+        return x; /* a number takes the type of what it meets */
     if (x != EF_NONE && small_float(dtype) && small_float((ef_dtype)at(d, x)->dtype))
         return x;
     return ef_dn_exact_cast(d, dtype, x);
@@ -425,6 +441,9 @@ ef_dn ef_dn_reduce(ef_draft *d, uint32_t reducer, unsigned index, ef_dn x)
 {
     if (x == EF_NONE || index >= at(d, x)->rank)
         return EF_NONE;
+    ef_dn parts = ef_dn_reduce_parts(d, reducer, index, x);
+    if (parts != EF_NONE)
+        return parts;
     ef_dnode node = over(d, EF_REDUCE, x);
     node.attr = ef_attr_reduce(reducer, index);
     node.made = node.uniform = false;
@@ -521,6 +540,9 @@ ef_dn ef_dn_slice(ef_draft *d, ef_dn x, unsigned index, uint64_t start, uint64_t
         return EF_NONE;
     if (stop - start == ef_dn_size(d, x, index))
         return x;
+    ef_dn part = ef_dn_part(d, x, index, start, stop);
+    if (part != EF_NONE)
+        return part;
     ef_dnode node = over(d, EF_SLICE, x);
     node.attr = ef_attr_slice(index, start, stop);
     node.dim[index] = ef_slot_new(d->slots, stop - start);

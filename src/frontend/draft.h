@@ -54,6 +54,8 @@ ef_dn ef_dn_select(ef_draft *draft, ef_dn condition, ef_dn a, ef_dn b);
 ef_dn ef_dn_cast(ef_draft *draft, ef_dtype dtype, ef_dn x);
 /* A cast that stands in the program even then. */
 ef_dn ef_dn_exact_cast(ef_draft *draft, ef_dtype dtype, ef_dn x);
+/* Any pointwise operator. */
+ef_dn ef_dn_apply(ef_draft *draft, ef_op op, uint64_t attr, const ef_dn *operands, unsigned count);
 ef_dn ef_dn_matmul(ef_draft *draft, ef_dn a, ef_dn b);
 /* Along one dimension, which stays as 1. `reducer`: EF_RED_SUM, … (reducer.h). */
 ef_dn ef_dn_reduce(ef_draft *draft, uint32_t reducer, unsigned index, ef_dn x);
@@ -64,5 +66,10 @@ ef_dn ef_dn_swap(ef_draft *draft, ef_dn x, unsigned a, unsigned b); /* indices f
 ef_dn ef_dn_slice(ef_draft *draft, ef_dn x, unsigned index, uint64_t start, uint64_t stop);
 ef_dn ef_dn_concat(ef_draft *draft, unsigned index, const ef_dn *x, unsigned count);
 ef_dn ef_dn_broadcast(ef_draft *draft, ef_dn x, const int64_t *size, unsigned rank);
+
+/* draft_concat.c: positions start to stop of what was concatenated, as a part of one operand; the reduction of it as
+ * reductions of the operands. EF_NONE when x is no such thing, or when it is better left alone. */
+ef_dn ef_dn_part(ef_draft *draft, ef_dn x, unsigned index, uint64_t start, uint64_t stop);
+ef_dn ef_dn_reduce_parts(ef_draft *draft, uint32_t reducer, unsigned index, ef_dn x);
 
 #endif

@@ -10,7 +10,8 @@
 #include "frontend/regions.h"
 #include "ir/twin.h"
 
-#define READABLE 64u /* bytes of a derived dimension's name */
+#define READABLE 64u          /* bytes of a derived dimension's name */
+#define PENDING (EF_NONE - 1) /* in place of a dimension that is being resolved */
 
 typedef struct {
     ef_translation *l;
@@ -79,6 +80,8 @@ static ef_dim resolve_leaf(emitter *e, ef_slot leaf)
     return dim == EF_NONE ? new_variable(e, ef_slot_size(e->draft->slots, leaf)) : dim;
 }
 
+/* Names may refer to each other in a circle (a twin of a slice of what joins the twin with something): what is met
+ * again while it is being resolved gets a name of its own. */
 static ef_dim resolve(emitter *e, ef_slot slot)
 {
     ef_slot leaf[EF_SLOT_LEAVES], root = ef_slot_find(e->draft->slots, slot);
@@ -86,11 +89,16 @@ static ef_dim resolve(emitter *e, ef_slot slot)
     unsigned count = 0;
     if (root == EF_SLOT_UNIT)
         return EF_UNIT;
+    if (e->dim[root] == PENDING)
+        e->dim[root] = new_variable(e, ef_slot_size(e->draft->slots, root));
     if (e->dim[root] != EF_NONE)
         return e->dim[root];
     unsigned n = ef_slot_leaves(e->draft->slots, &root, 1, leaf);
-    if (n == 1)
-        return e->dim[root] = e->dim[leaf[0]] = resolve_leaf(e, leaf[0]);
+    if (n == 1 && leaf[0] == root) {
+        e->dim[root] = PENDING;
+        ef_dim own = resolve_leaf(e, root);
+        return e->dim[root] = e->dim[root] == PENDING ? own : e->dim[root];
+    }
     for (unsigned i = 0; i < n; i++) { /* a leaf may be a product after all: the twin of one */
         const ef_var *own;
         unsigned more = ef_dim_atoms(e->ctx, resolve(e, leaf[i]), &own);
