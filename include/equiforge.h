@@ -51,7 +51,8 @@ EF_API const char *equiforge_message(const equiforge_session *session);
 
 typedef struct equiforge_program equiforge_program;
 
-/* Reads a program in text form (.ef), of at most 8 MiB. EQUIFORGE_BAD_INPUT when the file cannot be read, is not a
+/* Reads a program in text form (.ef), of at most 8 MiB, or a module exported by PyTorch (.pt2) without external calls,
+ * which is one program. EQUIFORGE_BAD_INPUT when the file cannot be read, is not a
  * well-typed program, or gives another size or type to a dimension or input that the session knows; *program is NULL
  * then. */
 EF_API equiforge_status equiforge_open(equiforge_session *session, const char *path, equiforge_program **program);
@@ -84,6 +85,7 @@ typedef struct {
     const equiforge_tensor *input, *parameter, *output;
     const equiforge_operator *op;
     const equiforge_operator *external;
+    const char *text; /* in the text form; a module's regions and external calls (as comments) in order */
 } equiforge_inspection;
 
 /* What a file consists of: a program in text form (.ef) or a module exported by PyTorch (.pt2), which is checked whole,

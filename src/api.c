@@ -79,20 +79,37 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
+/* A module whose whole work is one region is that region's program. */
+static ef_program *only_region(const ef_module *module, const char *path, ef_diag *diag)
+{
+    if (module->steps == 1 && module->regions == 1)
+        return module->step[0].program;
+    ef_fail(diag, "%.300s: %u regions and %u external calls: only optimize and inspect take such a module", path,
+            module->regions, module->steps - module->regions);
+    return NULL;
+}
+
 equiforge_status equiforge_open(equiforge_session *session, const char *path, equiforge_program **program)
 {
     ef_diag *diag = ef_api_diag(session);
+    bool archive = ef_module_is_archive(path);
     *program = NULL;
-    if (!ends_with(path, ".ef")) {
-        ef_fail(diag, "%.300s: only programs in text form (.ef) can be read by this version", path);
+    if (!archive && !ends_with(path, ".ef")) {
+        ef_fail(diag, "%.300s: neither a program in text form (.ef) nor an exported module (.pt2)", path);
         return EQUIFORGE_BAD_INPUT;
     }
-    ef_program *ir = ef_program_read(session->ctx, path, diag);
-    if (!ir)
+    ef_module *module = archive ? ef_module_read(path, diag) : NULL;
+    ef_program *ir = !archive ? ef_program_read(session->ctx, path, diag) : NULL;
+    if (module)
+        ir = only_region(module, path, diag);
+    if (!ir) {
+        ef_module_free(module);
         return EQUIFORGE_BAD_INPUT;
+    }
     *program = ef_xcalloc(1, sizeof **program);
     (*program)->session = session;
     (*program)->ir = ir;
+    (*program)->module = module;
     return EQUIFORGE_OK;
 }
 
@@ -106,7 +123,10 @@ void equiforge_close(equiforge_program *program)
     ef_arena_free(program->explanation);
     ef_arena_free(program->run);
     ef_arena_free(program->optimum);
-    ef_program_free(program->ir);
+    if (program->module)
+        ef_module_free(program->module);
+    else
+        ef_program_free(program->ir);
     free(program);
 }
 
@@ -178,7 +198,10 @@ void ef_api_inspect(const ef_program *ir, ef_arena *arena, equiforge_inspection 
         inputs[i] = describe(ctx, arena, ef_input_name(ctx, ir->input[i]), ef_input_type(ctx, ir->input[i]));
     for (uint32_t i = 0; i < ir->outputs; i++)
         outputs[i] = describe(ctx, arena, ir->output[i].name, ef_dag_type(ir->dag, ir->output[i].expr));
+    ef_strbuf text = {0};
+    ef_program_print(ir, &text);
     *inspection = (equiforge_inspection){
+        .text = take_text(arena, &text),
         .name = ef_arena_strndup(arena, ir->name, strlen(ir->name)),
         .inputs = ir->inputs,
         .outputs = ir->outputs,
@@ -410,6 +433,9 @@ static bool comparable(const equiforge_program *from, const equiforge_program *t
     const ef_program *a = from->ir, *b = to->ir;
     if (from->session != to->session)
         return ef_fail(diag, "the programs belong to different sessions");
+    if (ef_dag_ctx(a->dag) != ef_dag_ctx(b->dag))
+        return ef_fail(diag,
+                       "exported modules do not share dimensions: compare programs in text form (inspect --text)");
     if (a->outputs != b->outputs)
         return ef_fail(diag, "%s has %u outputs and %s has %u: only programs with the same outputs can be compared",
                        a->name, a->outputs, b->name, b->outputs);
@@ -419,9 +445,9 @@ static bool comparable(const equiforge_program *from, const equiforge_program *t
             continue;
         ef_strbuf text = {0};
         ef_strbuf_printf(&text, "output %s of %s is ", a->output[i].name, a->name);
-        ef_type_print(from->session->ctx, left, &text);
+        ef_type_print(ef_dag_ctx(a->dag), left, &text);
         ef_strbuf_printf(&text, " and output %s of %s is ", b->output[i].name, b->name);
-        ef_type_print(from->session->ctx, right, &text);
+        ef_type_print(ef_dag_ctx(a->dag), right, &text);
         ef_fail(diag, "%s: the types must be the same", text.text);
         ef_strbuf_free(&text);
         return false;

@@ -3,6 +3,7 @@
 #define EF_API_H
 
 #include "equiforge.h"
+#include "frontend/module.h"
 #include "ir/expr.h"
 #include "rules/language.h"
 #include "search/derive.h"
@@ -22,6 +23,7 @@ struct equiforge_session {
 struct equiforge_program {
     equiforge_session *session;
     ef_program *ir;
+    ef_module *module; /* owns `ir` when it came from an archive; else NULL */
     ef_arena *inspection, *torch, *search, *explanation, *run, *optimum;
 };
 

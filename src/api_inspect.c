@@ -84,37 +84,57 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const equiforge_operator *)a)->name, ((const equiforge_operator *)b)->name);
 }
 
-static void list_operators(const ef_exported *m, ef_arena *arena, equiforge_inspection *out)
+/* Distinct names in alphabetical order, with how often each occurs; NULL does not count. */
+static size_t count_names(const char *const *name, uint32_t count, ef_arena *arena, const equiforge_operator **out)
 {
-    equiforge_operator *op = ef_arena_alloc(arena, m->nodes * sizeof *op);
+    equiforge_operator *op = ef_arena_alloc(arena, count * sizeof *op);
     ef_intern *names = ef_intern_new();
-    for (uint32_t i = 0; i < m->nodes; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         int fresh;
-        const char *target = m->node[i].target;
-        uint32_t id = ef_intern_put(names, target, strlen(target), &fresh);
+        if (!name[i])
+            continue;
+        uint32_t id = ef_intern_put(names, name[i], strlen(name[i]), &fresh);
         if (fresh)
-            op[id].name = ef_arena_strndup(arena, target, strlen(target));
+            op[id].name = ef_arena_strndup(arena, name[i], strlen(name[i]));
         op[id].count++;
     }
-    out->operators = ef_intern_count(names);
+    size_t distinct = ef_intern_count(names);
     ef_intern_free(names);
-    if (out->operators)
-        qsort(op, out->operators, sizeof *op, by_name);
-    out->op = op;
+    if (distinct)
+        qsort(op, distinct, sizeof *op, by_name);
+    *out = op;
+    return distinct;
+}
+
+static void list_operators(const ef_module *m, ef_arena *arena, equiforge_inspection *out)
+{
+    uint32_t nodes = m->exported->nodes;
+    const char **target = ef_arena_alloc(arena, nodes * sizeof *target);
+    const char **external = ef_arena_alloc(arena, m->steps * sizeof *external);
+    for (uint32_t i = 0; i < nodes; i++)
+        target[i] = m->exported->node[i].target;
+    for (uint32_t i = 0; i < m->steps; i++)
+        external[i] = m->step[i].kind == EF_MS_EXTERNAL ? m->step[i].target : NULL;
+    out->operators = count_names(target, nodes, arena, &out->op);
+    out->externals = count_names(external, m->steps, arena, &out->external);
 }
 
 static bool inspect_module(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
 {
-    ef_exported *m = ef_exported_read(path, diag);
-    bool fine = m && ef_exported_verify(m, diag);
+    ef_module *m = ef_module_read(path, diag);
+    bool fine = m && (m->exported ? ef_exported_verify(m->exported, diag) : ef_fail(diag, "%.300s: no archive", path));
+    ef_strbuf text = {0};
     *out = (equiforge_inspection){0};
     if (fine) {
+        ef_module_print(m, &text);
         out->name = ef_arena_strndup(arena, m->name, strlen(m->name));
-        list_inputs(m, arena, out);
-        list_outputs(m, arena, out);
+        out->text = ef_arena_strndup(arena, text.text, text.length);
+        list_inputs(m->exported, arena, out);
+        list_outputs(m->exported, arena, out);
         list_operators(m, arena, out);
     }
-    ef_exported_free(m);
+    ef_strbuf_free(&text);
+    ef_module_free(m);
     return fine;
 }
 

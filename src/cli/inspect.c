@@ -90,12 +90,13 @@ static equiforge_status print_torch(equiforge_session *session, const char *file
 int cli_inspect(int argc, char **argv)
 {
     const char *file = NULL;
-    bool json = false, torch = false;
-    const cli_option options[] = {{"--json", CLI_FLAG, &json}, {"--torch", CLI_FLAG, &torch}};
-    if (!cli_arguments(argc, argv, options, 2, &file))
+    bool json = false, torch = false, text = false;
+    const cli_option options[] = {
+        {"--json", CLI_FLAG, &json}, {"--torch", CLI_FLAG, &torch}, {"--text", CLI_FLAG, &text}};
+    if (!cli_arguments(argc, argv, options, 3, &file))
         return EQUIFORGE_BAD_INPUT;
-    if (json && torch)
-        return cli_fail("inspect: --torch prints Python, not JSON: choose one");
+    if (json + torch + text > 1)
+        return cli_fail("inspect: --torch prints Python, --text the text form, --json JSON: choose one");
     equiforge_session *session = equiforge_session_new();
     equiforge_inspection inspection;
     equiforge_status status = torch ? print_torch(session, file) : equiforge_inspect_file(session, file, &inspection);
@@ -103,6 +104,8 @@ int cli_inspect(int argc, char **argv)
         cli_report(session, status);
     else if (torch)
         ; /* it is printed */
+    else if (text)
+        fputs(inspection.text, stdout);
     else if (!json)
         print_text(&inspection);
     else if (!print_json(&inspection))

@@ -11,9 +11,10 @@ static const struct {
     const char *options; /* for its own help */
 } verbs[] = {
     {"inspect", cli_inspect,
-     "inspect FILE [--torch] [--json]\n"
+     "inspect FILE [--text|--torch|--json]\n"
      "  Inputs, outputs and operators of a program (.ef) or an exported module (.pt2).\n",
-     "  --torch            prints a program (.ef) as PyTorch source instead\n"
+     "  --text             prints the programs in text form, with a module's external calls as comments, instead\n"
+     "  --torch            prints a program as PyTorch source instead\n"
      "  --json             one JSON object\n"},
     {"rules", cli_rules,
      "rules [--check [--instances N] [--seed S]] [--json]\n"

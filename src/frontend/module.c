@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "frontend/exported.h"
 #include "frontend/regions.h"
@@ -146,17 +147,56 @@ static void translate_deep(void *arg)
     ef_translation_free(translation);
 }
 
-ef_module *ef_module_read(const char *path, ef_diag *diag)
+bool ef_module_is_archive(const char *path)
 {
     unsigned char start[2] = {0};
+    struct stat info;
+    size_t length = strlen(path);
+    if (length > 4 && strcmp(path + length - 4, ".pt2") == 0)
+        return true; /* whatever it holds: the reader says what is wrong */
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
     FILE *file = fopen(path, "rb");
     bool archive = file && fread(start, 1, 2, file) == 2 && memcmp(start, "PK", 2) == 0;
     if (file)
         fclose(file);
-    if (!archive)
+    return archive;
+}
+
+ef_module *ef_module_read(const char *path, ef_diag *diag)
+{
+    if (!ef_module_is_archive(path))
         return read_text(path, diag);
     translation_job job = {.exported = ef_exported_read(path, diag), .diag = diag};
     if (job.exported)
         ef_with_deep_stack(translate_deep, &job);
     return job.module;
+}
+
+/* ---- text ---- */
+
+static void print_call(const ef_module *m, const ef_mstep *s, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "# ");
+    for (uint32_t i = 0; i < s->outs; i++)
+        ef_strbuf_printf(out, "%s%s", i ? ", " : "", m->value[s->out[i]].name);
+    ef_strbuf_printf(out, " = %s(", s->target);
+    for (uint32_t i = 0; i < s->ins; i++)
+        ef_strbuf_printf(out, "%s%s", i ? ", " : "", m->value[s->in[i]].name);
+    ef_strbuf_printf(out, ") stays external: %s\n", s->reason);
+}
+
+void ef_module_print(const ef_module *m, ef_strbuf *out)
+{
+    for (uint32_t i = 0; i < m->steps; i++) {
+        bool region = m->step[i].kind == EF_MS_REGION;
+        if (i && (region || m->step[i - 1].kind == EF_MS_REGION))
+            ef_strbuf_puts(out, "\n");
+        if (region)
+            ef_program_print(m->step[i].program, out);
+        else
+            print_call(m, &m->step[i], out);
+    }
+    if (!m->steps)
+        ef_strbuf_puts(out, "# nothing to compute\n");
 }

@@ -89,13 +89,18 @@ typedef struct ef_module {
     struct ef_module_store *store;  /* memory */
 } ef_module;
 
-/* Reads a file of either kind, which its first bytes tell. NULL and one line, "FILE: what is wrong", when it cannot be
- * read. */
+/* Whether a file is named .pt2 or begins as archives do. */
+bool ef_module_is_archive(const char *path);
+/* Reads a file of either kind, as ef_module_is_archive tells. NULL and one line, "FILE: what is wrong", when it cannot
+ * be read. */
 ef_module *ef_module_read(const char *path, ef_diag *diag);
 /* A program as a module of one region; the program stays the caller's and must outlive the module. Fails when an input
  * or output is a tuple. */
 ef_module *ef_module_of_program(ef_program *program, ef_diag *diag);
 void ef_module_free(ef_module *module);
+
+/* The regions as text, in order, with the external calls between them as comments. */
+void ef_module_print(const ef_module *module, ef_strbuf *out);
 
 /* PyTorch's name of an element type of the IR ("float16"), "" for EF_NUM. */
 const char *ef_torch_dtype(ef_dtype dtype);
