@@ -133,6 +133,8 @@ const char *ef_external_arguments(ef_arena *arena, const ef_xnode *node, const u
 const char *ef_external_results(ef_arena *arena, const ef_xnode *node, const uint32_t *out)
 {
     ef_strbuf text = {0};
+    if (node->outputs == 0)
+        return "null";
     if (node->outputs != 1)
         ef_strbuf_puts(&text, "[");
     for (uint32_t i = 0; i < node->outputs; i++) {

@@ -204,15 +204,22 @@ static uint32_t first_argument(const ef_xnode *n)
     return n->args && n->arg[0].kind == EF_XA_TENSOR ? n->arg[0].value : EF_NONE;
 }
 
-/* Marks memory that a call may have made views of: nobody can follow a write to it. */
+/* The results of a call are views of its first argument: nobody can follow a write to that memory. */
 static void share_memory(ef_translation *l, const ef_xnode *n)
 {
-    for (uint32_t i = 0; i < n->args; i++) {
+    uint32_t from = first_argument(n);
+    if (from == EF_NONE)
+        return;
+    uint32_t storage = l->contents[from].storage;
+    l->storages.at[storage].opaque = true;
+    for (uint32_t i = 0; i < n->outputs; i++) {
         const uint32_t *values;
-        uint32_t count = tensors_of(&n->arg[i], &values);
+        uint32_t count = tensors_of(&n->output[i], &values);
         for (uint32_t k = 0; k < count; k++)
-            if (values[k] != EF_NONE)
-                l->storages.at[l->contents[values[k]].storage].opaque = true;
+            if (values[k] != EF_NONE) {
+                l->contents[values[k]].storage = storage;
+                l->contents[values[k]].version = l->storages.at[storage].version;
+            }
     }
 }
 
@@ -225,11 +232,14 @@ static void call_outside(ef_translation *l, const ef_xnode *n, const char *reaso
         l->lost = "it writes to its arguments in a way that is not known";
         return;
     }
+    if (l->lower && n->outputs == 0) {
+        l->lost = "an operator without results may write to its arguments";
+        return;
+    }
     functional = l->lower && ef_xnode_in_place(n);
-    if (strncmp(n->target, "aten.", 5) != 0 || is_one_of(n->target, other_views, length_of(other_views)) ||
-        (row && row->alias != EF_FRESH))
-        share_memory(l, n);
     make_call(l, n, functional, reason);
+    if (is_one_of(n->target, other_views, length_of(other_views)) || (row && row->alias != EF_FRESH))
+        share_memory(l, n);
     if (!functional)
         return;
     if (target == EF_NONE || n->outputs != 1 || n->output[0].kind != EF_XA_TENSOR) {

@@ -33,7 +33,11 @@ class Decoder(torch.nn.Module):
     def forward(self, x, mask=None):
         positions = torch.arange(x.shape[1])[None]
         out = self.layer(
-            x, attention_mask=mask, position_ids=positions, position_embeddings=self.rotary(x, positions), use_cache=False
+            x,
+            attention_mask=mask,
+            position_ids=positions,
+            position_embeddings=self.rotary(x, positions),
+            use_cache=False,
         )
         return out[0] if isinstance(out, tuple) else out
 
@@ -66,7 +70,11 @@ def decoder(config, layer, rotary, **more):
 def image_block(attention="sdpa"):
     torch.manual_seed(0)
     settings = ViTConfig(
-        hidden_size=WIDTH, intermediate_size=48, num_attention_heads=4, num_hidden_layers=1, attn_implementation=attention
+        hidden_size=WIDTH,
+        intermediate_size=48,
+        num_attention_heads=4,
+        num_hidden_layers=1,
+        attn_implementation=attention,
     )
 
     class Block(torch.nn.Module):
