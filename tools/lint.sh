@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks format (clang-format, ruff) and runs the analyses (clang-tidy, ruff). `--fix` formats in place instead.
+# Checks format (clang-format, ruff) and runs the analyses (clang-tidy, ruff, mypy). `--fix` formats in place instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/.venv/bin
@@ -40,5 +40,6 @@ PYTHON
 check "clang-format" "$bin/clang-format" --dry-run -Werror --ferror-limit=1 "${c_files[@]}"
 check "ruff" "$bin/ruff" check --quiet
 check "ruff format" "$bin/ruff" format --quiet --check
+check "mypy" "$bin/mypy"
 check "clang-tidy" tidy
 exit "$failed"

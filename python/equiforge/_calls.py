@@ -20,17 +20,13 @@ def _named(argument: dict[str, Any], device: torch.device) -> Any:
     ((kind, value),) = argument.items()
     if kind == "float" and value in ("inf", "-inf", "nan"):
         return float(value)
-    if kind == "dtype":
-        found, wanted = getattr(torch, value, None), torch.dtype
-    elif kind == "layout":
-        found, wanted = getattr(torch, value, None), torch.layout
-    elif kind == "memory_format":
-        found, wanted = getattr(torch, value, None), torch.memory_format
+    found: Any = None
+    wanted: type = object
+    if kind in ("dtype", "layout", "memory_format"):
+        found, wanted = getattr(torch, value, None), getattr(torch, kind)
     elif kind == "device":
         # The plan runs where its inputs are; what it was exported with says only whether that is a GPU.
         found, wanted = device if value.split(":")[0] == device.type else torch.device(value), torch.device
-    else:
-        found, wanted = None, object
     if not isinstance(found, wanted) or found is None:
         raise EquiForgeError(f"unknown argument {kind} {value!r} of a PyTorch call")
     return found

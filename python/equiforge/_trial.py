@@ -242,7 +242,7 @@ class Clock:
         call()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e3
+        return float(begin.elapsed_time(end)) * 1e3
 
     def median(self, call: Call, sets: Sequence[Sequence[Tensor]], repeat: int, estimate: float) -> float:
         """The median time of a call over `repeat` rounds through the sets, each round one graph."""
@@ -255,7 +255,8 @@ class Clock:
             with torch.cuda.graph(graph):
                 for inputs in order:
                     call(inputs)
-            replay, count = graph.replay, len(order)
+            replay: Callable[[], Any] = graph.replay
+            count = len(order)
         except RuntimeError as problem:
             if "captur" not in str(problem):
                 raise

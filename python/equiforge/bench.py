@@ -10,6 +10,7 @@ of the inputs and weights that no cache holds together, "warm" takes the same on
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import math
@@ -81,7 +82,8 @@ def attention_backends(case: Any, module: torch.nn.Module) -> Iterator[tuple[str
 
         def attend(tensors: Sequence[Tensor], backend: Any = backend) -> Any:
             with sdpa_kernel(backend):
-                return sdpa(*tensors, is_causal=causal)
+                q, k, v = tensors
+                return sdpa(q, k, v, is_causal=causal)
 
         yield name, attend
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -94,7 +96,8 @@ def attention_backends(case: Any, module: torch.nn.Module) -> Iterator[tuple[str
         if causal and mask is None:
             length = tensors[0].shape[-2]
             mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, length, length, device=tensors[0].device)
-        return compiled(*tensors, block_mask=mask)
+        q, k, v = tensors
+        return compiled(q, k, v, block_mask=mask)
 
     yield "flex", flex
 
@@ -160,7 +163,7 @@ def run_case(name: str, target: str, budget: str, product: bool, report: Report)
     if not cpu:
         attempt("max-autotune", lambda: torch.compile(plain, dynamic=False, mode="max-autotune-no-cudagraphs"))
         for label, call in attention_backends(case, module):
-            attempt(label, lambda call=call: call)
+            attempt(label, functools.partial(lambda call: call, call))
     if product:
         start = time.perf_counter()
         fast = optimize(module, inputs, target=target, budget=budget)
