@@ -1,0 +1,67 @@
+"""PyTorch modules through the exporter, the reader, the translation and the runtime, without search or tuning: every
+region is its program as it stands, one kernel an operator."""
+
+import subprocess
+
+import pytest
+import torch
+from conftest import BUILD
+
+from bench.workloads import WORKLOADS, workload
+from equiforge import _native, _trial
+from equiforge._module import Call, OptimizedModule
+from equiforge._optimize import constants_of, export, load, tensors_of
+from equiforge._plan import Plan
+
+
+def untuned(module, args, folder, kwargs=None) -> OptimizedModule:
+    kwargs = kwargs or {}
+    exported = export(module, args, kwargs)
+    torch.export.save(exported, folder / "module.pt2")
+    result = subprocess.run(
+        [BUILD / "tests/plan", folder / "module.pt2", folder / "module.efz"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    handle = _native.PlanHandle(folder / "module.efz", threads=2)
+    call = Call.example(args, kwargs, module)
+    plan = Plan.of(handle.description())
+    fast = OptimizedModule(module, plan, call, handle=handle, constants=constants_of(exported))
+    fast.__dict__.update(_exported=exported, _file=(folder / "module.efz").read_bytes())
+    return fast
+
+
+def difference(fast, module, args) -> float:
+    with torch.no_grad():
+        return _trial.error(tensors_of(fast(*args)), [x.double() for x in tensors_of(module(*args))])
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if "/" not in name or name.endswith(("/B1", "/B16"))])
+def test_workloads(name, tmp_path):
+    module, args = workload(name).make(small=True)
+    fast = untuned(module, args, tmp_path)
+    assert fast.plan.external == []
+    assert difference(fast, module, args) < 5e-3
+    other = tuple(x + 0.25 for x in args)
+    assert difference(fast, module, other) < 5e-3
+
+
+def test_file_with_weights(tmp_path):
+    module, args = workload("attn_sinks").make(small=True)
+    fast = untuned(module, args, tmp_path)
+    fast.save(tmp_path / "whole.efz")
+    alone = load(tmp_path / "whole.efz")
+    assert list(alone.state_dict()) == list(module.state_dict())
+    assert difference(alone, fast, args) == 0
+    # Weights that changed since are those that are saved.
+    module.Wo.mul_(2)
+    fast.save(tmp_path / "again.efz")
+    assert difference(load(tmp_path / "again.efz"), module, args) < 5e-3
+    fast.save(tmp_path / "bare.efz", weights=False)
+    assert (tmp_path / "bare.efz").stat().st_size < (tmp_path / "whole.efz").stat().st_size
+    other, _ = workload("attn_sinks").make(small=True, seed=5)
+    assert difference(load(tmp_path / "bare.efz", other), other, args) < 5e-3
+    with pytest.raises(Exception, match="pass the module"):
+        load(tmp_path / "bare.efz")
