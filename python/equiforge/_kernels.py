@@ -22,6 +22,7 @@ from torch import Tensor
 from equiforge import _native, _source
 from equiforge._plan import Region
 
+empty = torch.empty
 ALIGNMENT = 16  # kernels are compiled for tensors that begin at such addresses
 
 
@@ -127,34 +128,35 @@ class TritonKernels:
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         device = inputs[0].device if inputs else torch.device("cuda", torch.cuda.current_device())
-        if device.type != "cuda":  # Triton's interpreter
+        index = device.index
+        if index is None or device.type != "cuda":  # Triton's interpreter
             return self._plainly(inputs, device)
-        if device.index != torch.cuda.current_device():
+        if index != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
-                return self._on(inputs, device)
-        return self._on(inputs, device)
-
-    def _on(self, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        stream = torch._C._cuda_getCurrentRawStream(device.index)
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
-        temps = self.temps.get((device.index, stream))
+                return self(inputs)
+        stream = torch._C._cuda_getCurrentRawStream(index)
+        outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
+        temps = self.temps.get((index, stream))
         if temps is None:
-            temps = _source.empty(self.module, "BUFFERS", device)
-            # What is allocated while a graph is captured belongs to the graph.
-            if not torch.cuda.is_current_stream_capturing():
-                self.temps[device.index, stream] = temps
-        launch = self.launchers.get(device.index)
+            temps = self._new_temps(device, stream)
+        launch = self.launchers.get(index)
         for x in inputs:
             if x.data_ptr() % ALIGNMENT:
-                self.module.launch(inputs, outputs, temps)
-                return outputs
+                launch = None
         if launch is not None:
             launch(inputs, outputs, temps, stream)
-        elif device.index in self.launchers:
+        elif index in self.launchers:
             self.module.launch(inputs, outputs, temps)
         else:
-            self.launchers[device.index] = self._try_launcher(inputs, outputs, temps, stream)
+            self.launchers[index] = self._try_launcher(inputs, outputs, temps, stream)
         return outputs
+
+    def _new_temps(self, device: torch.device, stream: int) -> list[Tensor]:
+        temps = _source.empty(self.module, "BUFFERS", device)
+        # What is allocated while a graph is captured belongs to the graph.
+        if not torch.cuda.is_current_stream_capturing():
+            self.temps[device.index, stream] = temps
+        return temps
 
     def _try_launcher(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], temps: Sequence[Tensor], stream: int

@@ -40,7 +40,12 @@ def _holder(module: nn.Module, value: Value) -> _Holder:
 
 
 class Runner:
-    """Runs a plan on tensors: flattened arguments to flattened results."""
+    """A plan as one Python function from flattened arguments to flattened results.
+
+    The function is printed and compiled, since a call should cost the host microseconds: values are local variables,
+    forgotten after their last use, and what never changes is bound once. Parameters and buffers are looked up in their
+    module at every call, where `.to()` and the like put new ones.
+    """
 
     def __init__(
         self,
@@ -50,38 +55,59 @@ class Runner:
         constants: dict[str, Tensor],
         device: torch.device,
     ):
-        self.plan = plan
-        self.inputs = [(i, v.input) for i, v in enumerate(plan.values) if v.kind == "input"]
-        self.held: list[tuple[int, dict[str, Any], str]] = []
-        self.fixed: list[Tensor | None] = [None] * len(plan.values)
+        self.plan, self.handle, self.device = plan, handle, device
+        self.names: dict[str, Any] = {}  # what the function uses
+        inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
+        lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
+        self.contiguous: set[int] = set()  # values that are
         for i, value in enumerate(plan.values):
             if value.kind in ("parameter", "buffer") and module is not None:
-                self.held.append((i, *_holder(module, value)))
+                self.names[f"h{i}"], name = _holder(module, value)
+                lines.append(f"    v{i} = h{i}[{name!r}]")
             elif value.kind in ("parameter", "buffer", "constant"):
                 if value.target not in constants:
                     raise EquiForgeError(f"the {value.kind} {value.target} is missing: pass the module it belongs to")
-                self.fixed[i] = constants[value.target].to(device).contiguous()
-        kernels = [self._kernels(handle, number, device) for number in range(len(plan.regions))]
+                self.names[f"c{i}"] = constants[value.target].to(device).contiguous()
+                lines.append(f"    v{i} = c{i}")
+                self.contiguous.add(i)
+        self.kernels = [self._kernels(number) for number in range(len(plan.regions))]
         last = self._last_uses()
-        self.steps: list[tuple[Callable[[Sequence[Tensor]], list[Tensor]], Step, tuple[int, ...], bool]] = [
-            (
-                kernels[step.region] if step.region >= 0 else external(step, device),
-                step,
-                tuple(i for i in step.ins if last[i] == number and plan.values[i].kind == "result"),
-                step.region >= 0,
-            )
-            for number, step in enumerate(plan.steps)
-        ]
+        for number, step in enumerate(plan.steps):
+            lines += self._step(number, step)
+            dead = [f"v{i}" for i in step.ins if last[i] == number and plan.values[i].kind == "result"]
+            lines += [f"    {' = '.join(dead)} = None"] if dead else []
+        lines += [f"    v{target}.copy_(v{i})" for i, target in plan.mutations]
+        results = ", ".join(f"v{i}" if isinstance(i, int) else repr(i[0]) for i in plan.outputs)
+        exec("\n".join(["def run(flat):", *lines, f"    return [{results}]"]), self.names)
+        self.run: Callable[[Sequence[Any]], list[Any]] = self.names["run"]
+        # Kernels know nothing of gradients; PyTorch's operators would record them.
+        if any(step.region < 0 for step in plan.steps) or plan.mutations:
+            self.run = torch.no_grad()(self.run)
 
-    def _kernels(self, handle: _native.PlanHandle | None, number: int, device: torch.device) -> Kernels:
+    def _step(self, number: int, step: Step) -> list[str]:
+        lines = []
+        if step.region >= 0:
+            call = f"k{step.region}"
+            self.names[call] = self.kernels[step.region]
+            for i in step.ins:
+                if i not in self.contiguous:
+                    lines.append(f"    if not v{i}.is_contiguous(): v{i} = v{i}.contiguous()")
+            self.contiguous.update(step.ins, step.outs)
+        else:
+            call = f"e{number}"
+            self.names[call] = external(step, self.device)
+        ins, outs = ("".join(f"v{i}, " for i in ids) for ids in (step.ins, step.outs))
+        return [*lines, f"    {outs}= {call}(({ins}))" if outs else f"    {call}(({ins}))"]
+
+    def _kernels(self, number: int) -> Kernels:
         region = self.plan.regions[number]
         if region.language == "triton":
             return TritonKernels(region)
-        if region.language != "c" or device.type != "cpu" or handle is None:
-            raise EquiForgeError(f"a region in {region.language} cannot run on {device}")
+        if region.language != "c" or self.device.type != "cpu" or self.handle is None:
+            raise EquiForgeError(f"a region in {region.language} cannot run on {self.device}")
         step = next(step for step in self.plan.steps if step.region == number)
         outputs = [self.plan.values[i] for i in step.outs]
-        return NativeKernels(handle, number, [(v.shape, v.dtype) for v in outputs])
+        return NativeKernels(self.handle, number, [(v.shape, v.dtype) for v in outputs])
 
     def _last_uses(self) -> dict[int, int]:
         """The last step that needs a value; results that leave the plan are needed for ever."""
@@ -89,24 +115,6 @@ class Runner:
         ends = [i for i in self.plan.outputs if isinstance(i, int)]
         ends += [i for pair in self.plan.mutations for i in pair]
         return {**last, **{i: len(self.plan.steps) for i in ends}}
-
-    def __call__(self, flat: Sequence[Any]) -> list[Any]:
-        values: list[Any] = self.fixed.copy()
-        for i, at in self.inputs:
-            values[i] = flat[at]
-        for i, held, name in self.held:
-            values[i] = held[name]
-        for call, step, dead, region in self.steps:
-            tensors = [values[i] for i in step.ins]
-            if region:
-                tensors = [x if x.is_contiguous() else x.contiguous() for x in tensors]
-            for i, result in zip(step.outs, call(tensors), strict=True):
-                values[i] = result
-            for i in dead:
-                values[i] = None
-        for i, target in self.plan.mutations:
-            values[target].copy_(values[i])
-        return [values[i] if isinstance(i, int) else i[0] for i in self.plan.outputs]
 
 
 class Call:
@@ -135,16 +143,15 @@ class Call:
         """Why the kernels do not fit these arguments."""
         if flat is None or len(flat) != len(self.wanted):
             return "the arguments have another structure"
-        grad = torch.is_grad_enabled()
-        for x, wanted in zip(flat, self.wanted, strict=True):
-            if not isinstance(x, Tensor) or not isinstance(wanted, tuple):
-                if isinstance(wanted, tuple) or x != wanted:
+        for x, wanted in zip(flat, self.wanted):  # noqa: B905 - equally long, and this is quicker
+            if not isinstance(x, Tensor) or type(wanted) is not tuple:
+                if type(wanted) is tuple or x != wanted:
                     return "an argument has another value"
-            elif x.shape != wanted[0] or x.dtype != wanted[1] or x.device != self.device:
+            elif x.shape != wanted[0] or x.dtype is not wanted[1] or x.device != self.device:
                 return f"an argument is {x.dtype} {tuple(x.shape)} on {x.device}"
-            elif grad and x.requires_grad:
+            elif x.requires_grad and torch.is_grad_enabled():
                 return "an argument wants gradients"
-        if grad and training:
+        if training and torch.is_grad_enabled():
             return "the module is in training mode and gradients are enabled"
         return None
 
@@ -183,6 +190,7 @@ class OptimizedModule(nn.Module):
             self._buffers = original._buffers
             self._modules = original._modules
             self._non_persistent_buffers_set = original._non_persistent_buffers_set
+        out_spec = pytree.treespec_loads(plan.out_spec) if plan.out_spec else None
         # Not attributes of a module: they are none of its tensors and submodules.
         self.__dict__.update(
             original=original,
@@ -191,8 +199,9 @@ class OptimizedModule(nn.Module):
             optimized_us=0.0,
             device=call.device,
             _call=call,
-            _out_spec=pytree.treespec_loads(plan.out_spec) if plan.out_spec else None,
-            _runner=Runner(plan, handle, original, constants or {}, call.device),
+            _out_spec=out_spec,
+            _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
+            _run=Runner(plan, handle, original, constants or {}, call.device).run,
             _keep_original=False,
             _told=False,
             _exported=None,
@@ -217,12 +226,11 @@ class OptimizedModule(nn.Module):
         problem = self._call.mismatch(flat, self.training)
         if problem is not None:
             return self._fall_back(problem, args, kwargs)
-        with torch.no_grad():
-            results = self._runner(flat)
-        if self._out_spec is None:
-            return results[0] if len(results) == 1 else tuple(results)
-        if self._out_spec.is_leaf():
+        results = self._run(flat)
+        if self._single:
             return results[0]
+        if self._out_spec is None:
+            return tuple(results)
         return pytree.tree_unflatten(results, self._out_spec)
 
     def _fall_back(self, problem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

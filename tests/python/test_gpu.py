@@ -1,0 +1,159 @@
+"""Optimised modules on GPUs: what a call costs the host, streams, graphs, several devices. Skipped without a GPU."""
+
+import time
+
+import pytest
+import torch
+from test_module import Model, description
+from torch import nn
+
+from equiforge._kernels import TritonKernels
+from equiforge._module import Call, OptimizedModule
+from equiforge._plan import Plan
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+# Three kernels that depend on each other.
+SOURCE = """
+import torch
+import triton
+import triton.language as tl
+
+INPUTS = [("x", torch.float32, (4096,)), ("w", torch.float32, (4096,))]
+OUTPUTS = [("y", torch.float32, (4096,))]
+BUFFERS = [(torch.float32, 4096), (torch.float32, 4096)]
+
+
+@triton.jit
+def k0(x, w, t):
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(t + at, tl.load(x + at) * tl.load(w + at))
+
+
+@triton.jit
+def k1(t, u):
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(u + at, tl.load(t + at) + 1.0)
+
+
+@triton.jit
+def k2(u, w, y):
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(y + at, tl.load(u + at) * tl.load(w + at))
+
+
+def launch(inputs, outputs, temps):
+    k0[(8,)](inputs[0], inputs[1], temps[0], num_warps=4)
+    k1[(8,)](temps[0], temps[1], num_warps=4)
+    k2[(8,)](temps[1], inputs[1], outputs[0], num_warps=4)
+"""
+
+
+class Affine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4096), requires_grad=False)
+
+    def forward(self, x):
+        return (x * self.w + 1) * self.w
+
+
+def three(device) -> OptimizedModule:
+    entry = description()
+    entry.update(steps=[{"in": [0, 1], "out": [2], "region": 0}], outputs=[{"value": 2}], mutations=[], out_spec=None)
+    entry["values"] = [
+        {"name": "x", "kind": "input", "input": 0, "torch_dtype": "float32", "shape": [4096]},
+        {"name": "w", "kind": "parameter", "target": "w", "torch_dtype": "float32", "shape": [4096]},
+        {"name": "y", "kind": "result", "step": 0, "torch_dtype": "float32", "shape": [4096]},
+    ]
+    entry["regions"][0].update(source=SOURCE, kernels=3)
+    module = Affine().to(device)
+    return OptimizedModule(module, Plan.of(entry), Call.example((torch.randn(4096, device=device),), {}, module))
+
+
+def test_host_time():
+    fast = three("cuda:0")
+    x = torch.randn(4096, device="cuda:0")
+    assert torch.allclose(fast(x), fast.original(x))
+    best = float("inf")
+    for _ in range(20):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(100):
+            fast(x)
+        best = min(best, (time.perf_counter() - start) / 100)
+    torch.cuda.synchronize()
+    print(f"host time {best * 1e6:.2f} us a call")
+    assert best < 10e-6
+
+
+def test_unaligned():
+    """Kernels are compiled for aligned addresses; others take the slower way."""
+    fast = three("cuda:0")
+    whole = torch.randn(4097, device="cuda:0")
+    for x in (whole[:4096], whole[1:], whole[:4096]):
+        assert torch.allclose(fast(x), fast.original(x))
+
+
+def test_streams():
+    fast = three("cuda:0")
+    inputs = [torch.randn(4096, device="cuda:0") for _ in range(8)]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in inputs]
+    results = []
+    for x, stream in zip(inputs, streams, strict=True):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(10_000_000)  # what runs on another stream would be too early
+            y = x * 2
+            results.append((fast(y), y))
+    torch.cuda.synchronize()
+    assert all(torch.allclose(result, fast.original(y)) for result, y in results)
+
+
+def test_no_synchronisation():
+    fast = three("cuda:0")
+    x = torch.randn(4096, device="cuda:0")
+    fast(x)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        fast(x)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_graphs():
+    fast = three("cuda:0")
+    replay = fast.capture(torch.randn(4096, device="cuda:0"))
+    for _ in range(3):
+        x = torch.randn(4096, device="cuda:0")
+        assert torch.allclose(replay(x), fast.original(x))
+    # And inside a graph of the user's own.
+    x, graph = torch.randn(4096, device="cuda:0"), torch.cuda.CUDAGraph()
+    fast = three("cuda:0")
+    fast(x)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        y = fast(x)
+    x.normal_()
+    graph.replay()
+    assert torch.allclose(y, fast.original(x))
+
+
+def test_embedding_model():
+    model = Model().cuda()
+    tokens = torch.arange(12, device="cuda") % 10
+    fast = OptimizedModule(model, Plan.of({**description(), "target": "h200"}), Call.example((tokens,), {}, model))
+    for _ in range(3):
+        assert torch.allclose(fast(tokens)[0], model(tokens)[0], rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_several_devices():
+    for device in ("cuda:0", "cuda:1"):
+        fast = three(device)
+        x = torch.randn(4096, device=device)
+        assert torch.allclose(fast(x), fast.original(x))
+    kernels = TritonKernels(fast.plan.regions[0])
+    for device in ("cuda:1", "cuda:0", "cuda:1"):
+        x, w = torch.randn(4096, device=device), torch.randn(4096, device=device)
+        assert torch.allclose(kernels([x, w])[0], (x * w + 1) * w)
