@@ -324,6 +324,22 @@ EF_API equiforge_status equiforge_plan_prepare(equiforge_plan *plan, uint32_t re
  * time: its workspace belongs to it. */
 EF_API void equiforge_plan_call(equiforge_plan *plan, uint32_t region, void *const *in, void *const *out);
 
+/* ---- code (paper, section 6.1) ---- */
+
+typedef struct {
+    const char *language; /* "triton": a Python module for GPUs; "c": C with OpenMP */
+    const char *name;     /* of the function; NULL: the program's name */
+    const char *dims;     /* as in equiforge_run_options */
+    const char *schedule; /* "s.1=64,k0.warps=4": values of the schedule instead of the default's, NULL: none */
+} equiforge_emit_options;
+
+/* Prints a program, plain or tiled, as code. C code has the function
+ *     void NAME(void *const *in, void *const *out, char *work, int threads);
+ * and the size of its workspace in bytes, NAME_work; Python code says how it is called. EQUIFORGE_FAILED when the language cannot express it under this schedule.
+ * The source is owned by the program. */
+EF_API equiforge_status equiforge_emit(equiforge_program *program, const equiforge_emit_options *options,
+                                       const char **source);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "codegen/emit.h"
 #include "codegen/torch.h"
 #include "codegen/trial.h"
 #include "ir/expr.h"
@@ -524,4 +525,25 @@ equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_o
                                      .kernels = trial.kernels,
                                      .source = take_text(ef_api_arena(&program->run), &trial.source)};
     return status == EF_TRIAL_FINE ? EQUIFORGE_OK : status == EF_TRIAL_FAILED ? EQUIFORGE_FAILED : EQUIFORGE_BAD_INPUT;
+}
+
+/* ---- code ---- */
+
+equiforge_status equiforge_emit(equiforge_program *program, const equiforge_emit_options *options, const char **source)
+{
+    static const char *const languages[EF_BACKEND_COUNT] = {[EF_BACKEND_C] = "c", [EF_BACKEND_TRITON] = "triton"};
+    ef_diag *diag = ef_api_diag(program->session);
+    ef_emit_options wanted = {.name = options->name ? options->name : program->ir->name,
+                              .dims = options->dims,
+                              .schedule = options->schedule};
+    ef_strbuf text = {0};
+    bool bad = true, fine = false;
+    while (wanted.backend < EF_BACKEND_COUNT && strcmp(options->language, languages[wanted.backend]) != 0)
+        wanted.backend++;
+    if (wanted.backend == EF_BACKEND_COUNT)
+        ef_fail(diag, "there is no language '%.40s': triton or c", options->language);
+    else
+        fine = ef_emit(program->ir, &wanted, &text, &bad, diag);
+    *source = take_text(ef_api_arena(&program->run), &text);
+    return fine ? EQUIFORGE_OK : bad ? EQUIFORGE_BAD_INPUT : EQUIFORGE_FAILED;
 }

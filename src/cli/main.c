@@ -86,6 +86,13 @@ static const struct {
      "  --seed S           of the random inputs (1)\n"
      "  --emit             print the C code\n"
      "  --json             one JSON object\n"},
+    {"emit", cli_emit,
+     "emit FILE [--language triton|c] [--name NAME] [--dims NAME=N,...] [--schedule NAME=N,...]\n"
+     "  Prints a program as code: a Python module with Triton kernels, or C with OpenMP.\n",
+     "  --language L       triton or c (triton)\n"
+     "  --name NAME        of the function (the program's name)\n"
+     "  --dims NAME=N,...  other sizes of dimensions (the program's)\n"
+     "  --schedule ...     values of the schedule: s.1=64 tiles of an axis in all kernels, k0.warps=4 in the first\n"},
 };
 
 /* Verbs that programs call, of which people need not know. */

@@ -241,24 +241,67 @@ bool ef_index_coefficient(ef_indexer *x, ef_index a, ef_index name, int64_t *coe
     return true;
 }
 
-static void print_symbol(const ef_indexer *x, const symbol *s, ef_strbuf *out)
+bool ef_index_depends(ef_indexer *x, ef_index a, ef_index name)
+{
+    sum n = sum_at(x, name);
+    return depends(x, a, n.term[0].symbol);
+}
+
+ef_index ef_index_part(ef_indexer *x, ef_index a, const ef_index *name, unsigned count)
+{
+    sum s = sum_at(x, a), part = {0};
+    for (unsigned i = 0; i < s.terms; i++) {
+        sum one = {.terms = 1, .term = {{.symbol = s.term[i].symbol, .coefficient = 1}}};
+        ef_index alone = intern(x, &one);
+        bool on = false;
+        for (unsigned n = 0; n < count; n++)
+            on = on || ef_index_depends(x, alone, name[n]);
+        if (on)
+            part.term[part.terms++] = s.term[i];
+    }
+    return intern(x, &part);
+}
+
+/* ---- printing ---- */
+
+/* How a language writes what is no name; clamping is a function of the support code, or two of the language. */
+typedef struct {
+    const char *divide;
+    bool clamp_function; /* ef_clamp(value, limit) */
+} syntax;
+
+static const syntax c_syntax = {"/", true}, triton_syntax = {"//", false};
+
+static void print_sum(const ef_indexer *x, ef_index a, const syntax *as, ef_strbuf *out);
+
+static void print_symbol(const ef_indexer *x, const symbol *s, const syntax *as, ef_strbuf *out)
 {
     if (s->kind == NAME) {
         ef_strbuf_puts(out, s->name);
         return;
     }
-    ef_strbuf_puts(out, s->kind == CLAMPED ? "ef_clamp(" : s->kind == WHOLE ? "(" : "((");
-    ef_index_print(x, s->operand, out);
+    if (s->kind == CLAMPED && as->clamp_function)
+        ef_strbuf_puts(out, "ef_clamp(");
+    else if (s->kind == CLAMPED)
+        ef_strbuf_printf(out, "tl.minimum(%" PRIu64 ", tl.maximum(0, ", s->by - 1);
+    else
+        ef_strbuf_puts(out, s->kind == WHOLE ? "(" : "((");
+    print_sum(x, s->operand, as, out);
     switch (s->kind) {
-    case QUOTIENT: ef_strbuf_printf(out, ") / %" PRIu64 ")", s->by); break;
+    case QUOTIENT: ef_strbuf_printf(out, ") %s %" PRIu64 ")", as->divide, s->by); break;
     case REMAINDER: ef_strbuf_printf(out, ") %% %" PRIu64 ")", s->by); break;
-    case CLAMPED: ef_strbuf_printf(out, ", %" PRIu64 ")", s->by); break;
+    case CLAMPED:
+        if (as->clamp_function)
+            ef_strbuf_printf(out, ", %" PRIu64 ")", s->by);
+        else
+            ef_strbuf_puts(out, "))");
+        break;
     default: ef_strbuf_puts(out, ")"); break;
     }
 }
 
 /* Positive terms first, the constant last. */
-void ef_index_print(const ef_indexer *x, ef_index a, ef_strbuf *out)
+static void print_sum(const ef_indexer *x, ef_index a, const syntax *as, ef_strbuf *out)
 {
     sum s = sum_at(x, a);
     bool any = false;
@@ -270,11 +313,21 @@ void ef_index_print(const ef_indexer *x, ef_index a, ef_strbuf *out)
             ef_strbuf_puts(out, sign > 0 ? (any ? " + " : "") : (any ? " - " : "-"));
             if (c != 1 && c != -1)
                 ef_strbuf_printf(out, "%" PRId64 " * ", c < 0 ? -c : c);
-            print_symbol(x, &x->symbols.at[s.term[i].symbol], out);
+            print_symbol(x, &x->symbols.at[s.term[i].symbol], as, out);
             any = true;
         }
     if (!any)
         ef_strbuf_printf(out, "%" PRId64, s.constant);
     else if (s.constant)
         ef_strbuf_printf(out, " %c %" PRId64, s.constant < 0 ? '-' : '+', s.constant < 0 ? -s.constant : s.constant);
+}
+
+void ef_index_print(const ef_indexer *x, ef_index a, ef_strbuf *out)
+{
+    print_sum(x, a, &c_syntax, out);
+}
+
+void ef_index_print_triton(const ef_indexer *x, ef_index a, ef_strbuf *out)
+{
+    print_sum(x, a, &triton_syntax, out);
 }

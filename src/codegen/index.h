@@ -29,7 +29,12 @@ ef_index ef_index_mod(ef_indexer *x, ef_index a, uint64_t by);
 ef_index ef_index_clamp(ef_indexer *x, ef_index a, uint64_t limit);
 /* The coefficient of a variable; false when the expression depends on it in another way too. */
 bool ef_index_coefficient(ef_indexer *x, ef_index a, ef_index name, int64_t *coefficient);
+/* Whether the expression depends on a variable. */
+bool ef_index_depends(ef_indexer *x, ef_index a, ef_index name);
+/* The terms that depend on any of these variables; what is left is a minus it. */
+ef_index ef_index_part(ef_indexer *x, ef_index a, const ef_index *name, unsigned count);
 bool ef_index_is_const(const ef_indexer *x, ef_index a, int64_t *value);
-void ef_index_print(const ef_indexer *x, ef_index a, ef_strbuf *out);
+void ef_index_print(const ef_indexer *x, ef_index a, ef_strbuf *out); /* as C, with ef_clamp(value, limit) */
+void ef_index_print_triton(const ef_indexer *x, ef_index a, ef_strbuf *out);
 
 #endif

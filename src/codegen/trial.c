@@ -7,82 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "codegen/settings.h"
 #include "support/deepstack.h"
 
 /* The evaluator works element by element: more multiplications than this take minutes. */
 #define MAX_MULTIPLICATIONS 4e8
-
-/* ---- "name=number,name=number" ---- */
-
-typedef struct {
-    const char *name;
-    unsigned length;
-    uint64_t value;
-} setting;
-
-/* Reads one setting and moves on; false at the end or, with a message, at what is none. */
-static bool next_setting(const char **text, const char *what, setting *s, ef_diag *diag)
-{
-    const char *start = *text, *equals = strchr(start, '='), *end = start + strcspn(start, ",");
-    char *stop;
-    if (*start == 0)
-        return false;
-    if (!equals || equals > end || equals == start)
-        return ef_fail(diag, "'%.60s' is no %s: write NAME=N,NAME=N", start, what);
-    *s = (setting){start, (unsigned)(equals - start), strtoull(equals + 1, &stop, 10)};
-    if (equals[1] < '0' || equals[1] > '9' || stop != end || s->value > EF_MAX_EXTENT)
-        return ef_fail(diag, "'%.*s' needs a whole number", (int)(end - start < 60 ? end - start : 60), start);
-    *text = *end ? end + 1 : end;
-    return true;
-}
-
-static bool in_derived(ef_ctx *ctx, ef_var var)
-{
-    for (ef_var v = 0; v < ef_var_count(ctx); v++) {
-        const ef_var_info *info = ef_var_at(ctx, v);
-        const ef_dim *part = &info->parent;
-        unsigned parts = info->kind == EF_VAR_SLICE    ? 1
-                         : info->kind == EF_VAR_CONCAT ? ef_dims_at(ctx, info->parts, &part)
-                                                       : 0;
-        for (unsigned i = 0; i < parts; i++) {
-            const ef_var *atoms = NULL;
-            ef_dim base = ef_dim_base(ctx, part[i]);
-            for (unsigned a = 0, n = base == EF_NONE ? 0 : ef_dim_atoms(ctx, base, &atoms); a < n; a++)
-                if (atoms[a] == var)
-                    return true;
-        }
-    }
-    return false;
-}
-
-static bool resize(ef_ctx *ctx, const char *dims, ef_diag *diag)
-{
-    setting s = {0};
-    while (next_setting(&dims, "list of dimensions", &s, diag)) {
-        ef_var var = ef_var_find(ctx, s.name, s.length);
-        if (var == EF_NONE)
-            return ef_fail(diag, "the program has no dimension %.*s", (int)s.length, s.name);
-        if (s.value < 2)
-            return ef_fail(diag, "dimension %.*s=%" PRIu64 " is too small: it needs an extent of at least 2",
-                           (int)s.length, s.name, s.value);
-        if (in_derived(ctx, var))
-            return ef_fail(diag, "dimension %.*s is sliced or concatenated: its extent is fixed", (int)s.length,
-                           s.name);
-        ef_var_resize(ctx, var, s.value);
-    }
-    return !diag->failed;
-}
-
-static bool set_schedule(const ef_kgraph *g, ef_schedule *schedule, const char *text, ef_diag *diag)
-{
-    setting s = {0};
-    while (next_setting(&text, "list of tiles", &s, diag))
-        if (!ef_schedule_set(g, schedule, s.name, s.length, s.value))
-            return ef_fail(diag,
-                           "no kernel has a parameter '%.*s': write NAME.0 for blocks or NAME.1 for the loop inside",
-                           (int)s.length, s.name);
-    return !diag->failed;
-}
 
 /* ---- checking ---- */
 
@@ -196,7 +125,7 @@ static ef_trial_status form_and_run(const ef_program *program, const ef_trial_op
         ef_schedule_default(graph, EF_BACKEND_C, options->threads ? options->threads : ef_processors());
     result->kernels = graph->kernels.count;
     result->family = ef_kgraph_family(graph);
-    if (!options->tiles || set_schedule(graph, &schedule, options->tiles, diag))
+    if (!options->tiles || ef_settings_schedule(graph, &schedule, options->tiles, diag))
         status = run(program, graph, &schedule, options, result, diag);
     ef_schedule_free(&schedule);
     ef_kgraph_free(graph);
@@ -216,14 +145,10 @@ static void resize_and_run(void *arg)
     trial *t = arg;
     ef_ctx *ctx = ef_dag_ctx(t->program->dag);
     uint32_t vars = ef_var_count(ctx);
-    uint64_t *extent = ef_xcalloc(vars + 1, sizeof *extent);
-    for (ef_var v = 0; v < vars; v++)
-        extent[v] = ef_var_at(ctx, v)->extent;
-    if (!t->options->dims || resize(ctx, t->options->dims, t->diag))
+    uint64_t *extent = ef_settings_extents(ctx);
+    if (!t->options->dims || ef_settings_dims(ctx, t->options->dims, t->diag))
         t->status = form_and_run(t->program, t->options, t->result, t->diag);
-    for (ef_var v = 0; v < vars; v++)
-        ef_var_resize(ctx, v, extent[v]);
-    free(extent);
+    ef_settings_restore(ctx, extent, vars);
 }
 
 /* Lowering follows chains of operators as deep as they are. */

@@ -1,0 +1,230 @@
+/* The Triton generator: see triton.h. This file prints the module around the kernels. */
+#include "codegen/triton.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/triton_print.h"
+
+/* ---- the head ---- */
+
+static const char *torch_dtype(ef_dtype dtype)
+{
+    return dtype == EF_BOOL ? "bool" : ef_t_dtype(dtype);
+}
+
+static const char *pointer_type(ef_dtype dtype)
+{
+    static const char *const type[EF_DTYPE_COUNT] = {[EF_BOOL] = "*i1",  [EF_NUM] = "*fp32", [EF_I32] = "*i32",
+                                                     [EF_I64] = "*i64",  [EF_F16] = "*fp16", [EF_BF16] = "*bf16",
+                                                     [EF_F32] = "*fp32", [EF_F64] = "*fp64"};
+    return type[dtype];
+}
+
+static void print_shape(const ef_kgraph *g, const ef_schedule *s, const ef_dim *dim, unsigned rank, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "(");
+    for (unsigned i = rank; i-- > 0;)
+        ef_strbuf_printf(out, "%" PRIu64 "%s", ef_sched_dim(g, s, dim[i]), rank == 1 ? "," : i ? ", " : "");
+    ef_strbuf_puts(out, ")");
+}
+
+static void print_parameters(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out)
+{
+    for (uint32_t i = 0, any = 0; i < s->count; i++) {
+        uint64_t value[EF_SCHEDULE_VALUES];
+        if (g->params.at[i].kind != EF_PARAM_TILE && ef_schedule_domain(g, EF_BACKEND_TRITON, i, value) < 2)
+            continue;
+        ef_strbuf_puts(out, any++ ? ", " : "Schedule: ");
+        ef_schedule_name(g, i, out);
+        ef_strbuf_printf(out, "=%" PRIu64, s->value[i]);
+    }
+    ef_strbuf_puts(out, "\n");
+}
+
+static void print_top(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out)
+{
+    ef_strbuf_printf(out, "\"\"\"%s as %" PRIu32 " Triton kernel%s. Runs with torch and triton alone:\n\n    %s(",
+                     g->name, g->kernels.count, g->kernels.count == 1 ? "" : "s", name);
+    for (uint32_t i = 0; i < g->inputs; i++)
+        ef_strbuf_printf(out, "%s%s", i ? ", " : "", g->buffers.at[i].name);
+    ef_strbuf_puts(out, ") -> ");
+    for (uint32_t i = 0; i < g->outputs.count; i++)
+        ef_strbuf_printf(out, "%s%s", i ? ", " : "", g->buffers.at[g->outputs.at[i]].name);
+    ef_strbuf_puts(out, "\n\nlaunch(inputs, outputs, temps) does the same into given tensors, without allocating.\n");
+    print_parameters(g, s, out);
+    ef_strbuf_puts(out, "\"\"\"\nimport torch\nimport triton\nimport triton.language as tl\n\n");
+}
+
+static void print_lists(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "INPUTS = [\n");
+    for (uint32_t i = 0; i < g->inputs; i++) {
+        const ef_kbuffer *b = &g->buffers.at[i];
+        ef_strbuf_printf(out, "    (\"%s\", torch.%s, ", b->name, torch_dtype((ef_dtype)b->dtype));
+        print_shape(g, s, b->dim, b->rank, out);
+        ef_strbuf_puts(out, "),\n");
+    }
+    ef_strbuf_puts(out, "]\nOUTPUTS = [\n");
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        const ef_kbuffer *b = &g->buffers.at[g->outputs.at[i]];
+        const ef_type_info *type = ef_type_at(g->ctx, g->output_type.at[i]);
+        ef_strbuf_printf(out, "    (\"%s\", torch.%s, ", b->name, torch_dtype((ef_dtype)b->dtype));
+        print_shape(g, s, type->dim, type->rank, out);
+        ef_strbuf_puts(out, "),\n");
+    }
+    ef_strbuf_puts(out, "]\nBUFFERS = [\n");
+    for (uint32_t i = 0; i < g->buffers.count; i++) {
+        const ef_kbuffer *b = &g->buffers.at[i];
+        if (b->kind == EF_BUFFER_TEMP && b->born != EF_NONE)
+            ef_strbuf_printf(out, "    (torch.%s, %" PRIu64 "),\n", torch_dtype((ef_dtype)b->dtype),
+                             ef_sched_buffer(g, s, i));
+    }
+    ef_strbuf_puts(out, "]\n");
+}
+
+static void print_helpers(unsigned helpers, ef_strbuf *out)
+{
+    if (helpers & T_HELP_PROD)
+        ef_strbuf_puts(out, "\n\n@triton.jit\ndef _product(a, b):\n    return a * b\n");
+    if (helpers & T_HELP_TANH)
+        ef_strbuf_puts(out, "\n\n@triton.jit\ndef _tanh(x):\n"
+                            "    # A polynomial near 0, where 1 - 2 / (e^2x + 1) would cancel.\n"
+                            "    z = x * x\n"
+                            "    p = ((-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2) * z\n"
+                            "    p = ((p + 1.33314422036e-1) * z - 3.33332819422e-1) * z\n"
+                            "    return tl.where(tl.abs(x) < 0.625, p * x + x, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))\n");
+    if (helpers & T_HELP_POW)
+        ef_strbuf_puts(out, "\n\n@triton.jit\ndef _pow(x, y):\n"
+                            "    # A negative base has whole exponents only, and its sign follows theirs.\n"
+                            "    y = y + 0.0 * x\n"
+                            "    p = tl.exp2(y * tl.log2(tl.abs(x)))\n"
+                            "    odd = tl.floor(y * 0.5) * 2.0 != y\n"
+                            "    signed = tl.where(tl.floor(y) != y, float(\"nan\"), tl.where(odd, -p, p))\n"
+                            "    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, signed, p))\n");
+}
+
+/* ---- launching ---- */
+
+/* The list and the position at which a buffer is passed to launch(). */
+static void print_argument(const ef_kgraph *g, uint32_t buffer, ef_strbuf *out)
+{
+    static const char *const list[] = {"inputs", "temps", "outputs"};
+    const ef_kbuffer *b = &g->buffers.at[buffer];
+    uint32_t at = b->index;
+    if (b->kind == EF_BUFFER_TEMP) {
+        at = 0;
+        for (uint32_t i = 0; i < buffer; i++)
+            at += g->buffers.at[i].kind == EF_BUFFER_TEMP && g->buffers.at[i].born != EF_NONE;
+    }
+    ef_strbuf_printf(out, "%s[%" PRIu32 "]", list[b->kind], at);
+}
+
+static void print_options(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, const char *format, ef_strbuf *out)
+{
+    uint64_t warps = ef_sched_value(g, s, kernel, EF_PARAM_WARPS),
+             stages = ef_sched_value(g, s, kernel, EF_PARAM_STAGES);
+    ef_strbuf_printf(out, format, warps ? warps : 4, stages ? stages : 3);
+}
+
+static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "\n\ndef launch(inputs, outputs, temps):\n");
+    for (uint32_t k = 0; k < g->kernels.count; k++) {
+        ef_strbuf_printf(out, "    %s[(%" PRIu64 ",)](", kernel[k].function, kernel[k].blocks);
+        for (uint32_t i = 0; i < g->buffers.count; i++)
+            if (kernel[k].reads[i]) {
+                print_argument(g, i, out);
+                ef_strbuf_puts(out, ", ");
+            }
+        print_options(g, s, k, "num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n", out);
+    }
+    if (g->kernels.count == 0)
+        ef_strbuf_puts(out, "    pass\n");
+}
+
+static void print_kernel_list(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel,
+                              const char *const *names, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "\n\nKERNELS = [\n");
+    for (uint32_t k = 0; k < g->kernels.count; k++) {
+        ef_strbuf_printf(out, "    (%s, {", kernel[k].function);
+        for (uint32_t i = 0, any = 0; i < g->buffers.count; i++)
+            if (kernel[k].reads[i])
+                ef_strbuf_printf(out, "%s\"%s\": \"%s\"", any++ ? ", " : "", names[i],
+                                 pointer_type((ef_dtype)g->buffers.at[i].dtype));
+        ef_strbuf_puts(out, "}, ");
+        print_options(g, s, k, "{\"num_warps\": %" PRIu64 ", \"num_stages\": %" PRIu64 "}),\n", out);
+    }
+    ef_strbuf_puts(out, "]\n");
+}
+
+static void print_entry(const ef_kgraph *g, const char *name, ef_strbuf *out)
+{
+    ef_strbuf_printf(out,
+                     "\n\ndef %s(*inputs):\n"
+                     "    inputs = [x.contiguous() for x in inputs]\n"
+                     "    device = inputs[0].device\n"
+                     "    outputs = [torch.empty(shape, dtype=dtype, device=device) for _, dtype, shape in OUTPUTS]\n"
+                     "    temps = [torch.empty(count, dtype=dtype, device=device) for dtype, count in BUFFERS]\n"
+                     "    launch(inputs, outputs, temps)\n",
+                     name);
+    ef_strbuf_puts(out, g->outputs.count == 1 ? "    return outputs[0]\n" : "    return tuple(outputs)\n");
+}
+
+/* ---- the whole ---- */
+
+static const char *function_name(ef_arena *arena, const ef_kernel *k, uint32_t number)
+{
+    ef_strbuf text = {0};
+    ef_strbuf_printf(&text, "k%" PRIu32 "_", number);
+    for (const char *p = k->name; *p; p++)
+        ef_strbuf_add(&text, isalnum((unsigned char)*p) ? p : "_", 1);
+    const char *copy = ef_arena_strndup(arena, text.text, (unsigned)text.length);
+    ef_strbuf_free(&text);
+    return copy;
+}
+
+static bool print_kernels(const ef_kgraph *g, const ef_schedule *s, ef_arena *arena, t_kernel *kernel, ef_diag *diag)
+{
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        kernel[i].function = function_name(arena, g->kernels.at[i], i);
+        kernel[i].reads = ef_xcalloc(g->buffers.count + 1, sizeof *kernel[i].reads);
+        if (!ef_t_kernel(g, s, i, &kernel[i], diag))
+            return false;
+    }
+    return true;
+}
+
+bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out, ef_diag *diag)
+{
+    t_kernel *kernel = ef_xcalloc(g->kernels.count + 1, sizeof *kernel);
+    ef_arena *arena = ef_arena_new();
+    ef_t names = {.graph = g, .arena = arena};
+    const char **buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer);
+    bool fine = print_kernels(g, s, arena, kernel, diag);
+    unsigned helpers = 0;
+    for (uint32_t i = 0; i < g->buffers.count; i++)
+        buffer[i] = ef_t_buffer_name(&names, i);
+    if (fine) {
+        print_top(g, s, name, out);
+        print_lists(g, s, out);
+        for (uint32_t i = 0; i < g->kernels.count; i++)
+            helpers |= kernel[i].helpers;
+        print_helpers(helpers, out);
+        for (uint32_t i = 0; i < g->kernels.count; i++)
+            ef_strbuf_printf(out, "\n\n%s", kernel[i].text.text);
+        print_kernel_list(g, s, kernel, buffer, out);
+        print_launch(g, s, kernel, out);
+        print_entry(g, name, out);
+    }
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        ef_strbuf_free(&kernel[i].text);
+        free(kernel[i].reads);
+    }
+    free(kernel);
+    free(buffer);
+    ef_arena_free(arena);
+    return fine;
+}

@@ -1,0 +1,287 @@
+/* One kernel as a Triton function: which block this program is, the values in the order of their numbers, the stores.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/triton_print.h"
+
+/* ---- iterators ---- */
+
+/* What is known of an iterator before it is printed. One that takes a single position needs no variable. */
+static void plan_iter(ef_t *t, uint32_t at)
+{
+    const ef_iter *iter = &t->kernel->iters.at[at];
+    t_iter *out = &t->iter[at];
+    uint64_t whole = ef_sched_whole(t->graph, t->schedule, t->kernel, at);
+    uint64_t trips = ef_sched_trips(t->graph, t->schedule, t->kernel, at);
+    const t_iter *outer = iter->outer == EF_NONE ? NULL : &t->iter[iter->outer];
+    out->room = ef_sched_tile(t->graph, t->schedule, t->kernel, at);
+    if (trips == 1 && iter->kind != EF_ITER_PICK) {
+        out->start = outer ? outer->start : ef_index_const(t->ix, 0);
+        out->position = ef_index_const(t->ix, 0);
+        out->len = outer ? outer->len : NULL;
+        return;
+    }
+    const char *base = iter->kind == EF_ITER_PICK ? "part" : ef_t_var_name(t, ef_axis_var(iter->axis));
+    uint64_t limit = iter->kind == EF_ITER_PICK ? whole : ef_sched_var(t->graph, t->schedule, ef_axis_var(iter->axis));
+    out->name = ef_t_text(t, "at_%s_%" PRIu32, base, at);
+    out->start = out->variable = ef_index_name(t->ix, out->name, limit);
+    out->position = ef_index_div(t->ix, outer ? ef_index_sub(t->ix, out->start, outer->start) : out->start, out->room);
+    bool fixed = (!outer || !outer->len) && whole % out->room == 0;
+    out->len = fixed ? NULL : ef_t_text(t, "n_%s_%" PRIu32, base, at);
+}
+
+const char *ef_t_iter_len(const ef_t *t, uint32_t iter, unsigned *level)
+{
+    while (!t->iter[iter].name && t->kernel->iters.at[iter].outer != EF_NONE)
+        iter = t->kernel->iters.at[iter].outer;
+    *level = t->iter[iter].level;
+    return t->iter[iter].len;
+}
+
+/* ---- levels ---- */
+
+void ef_t_open(ef_t *t)
+{
+    if (t->level + 1 == T_MAX_LEVELS) {
+        ef_t_fail(t, "loops are nested more than %u deep", T_MAX_LEVELS);
+        return;
+    }
+    t->level++;
+    t->serial[t->level]++;
+}
+
+void ef_t_close(ef_t *t, const char *head)
+{
+    if (t->level == 0)
+        return; /* opening it failed */
+    ef_strbuf body = t->body[t->level];
+    t->body[t->level] = (ef_strbuf){0};
+    t->level--;
+    ef_t_line(t, t->level, "%s", head);
+    ef_strbuf_add(&t->body[t->level], body.text, body.length);
+    ef_strbuf_free(&body);
+}
+
+void ef_t_region(ef_t *t, uint32_t region)
+{
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->kernel) && !t->diag->failed; id++) {
+        const ef_knode *node = ef_kernel_node(t->kernel, id);
+        if (!t->node[id].needed || ef_knode_region(node) != region)
+            continue;
+        if (node->op == EF_K_LOOP) {
+            ef_t_loop(t, (uint32_t)node->attr);
+        } else if (node->op == EF_K_RESULT) {
+            ef_kid state = t->kernel->loops.at[ef_k_loop_of(node->attr)].state[ef_k_leaf_of(node->attr)];
+            t_node *to = &t->node[id], *from = &t->node[state];
+            to->made = true;
+            to->value = from->value;
+            to->rank = from->rank;
+            memcpy(to->axis, from->axis, sizeof to->axis);
+        } else if (!t->node[id].made && node->op == EF_TILE_MATMUL) {
+            ef_t_matmul(t, id);
+        } else if (!t->node[id].made && node->op == EF_REDUCE) {
+            ef_t_reduce(t, id);
+        }
+    }
+}
+
+/* ---- what is needed ---- */
+
+static void mark(ef_t *t, ef_kid id, ef_kid user)
+{
+    const ef_knode *node = ef_kernel_node(t->kernel, id);
+    t_node *n = &t->node[id];
+    n->users++;
+    n->user = user;
+    if (n->needed)
+        return;
+    n->needed = true;
+    for (unsigned i = 0; i < node->count; i++)
+        mark(t, node->child[i], id);
+    if (node->op != EF_K_LOOP)
+        return;
+    const ef_kloop *loop = &t->kernel->loops.at[node->attr];
+    for (unsigned i = 0; i < loop->leaves; i++)
+        mark(t, loop->next[i], id);
+}
+
+/* Addresses of large buffers need 64 bits. */
+static bool is_wide(const ef_t *t)
+{
+    for (uint32_t i = 0; i < t->graph->buffers.count; i++)
+        if (ef_sched_buffer(t->graph, t->schedule, i) > INT32_MAX)
+            return true;
+    return false;
+}
+
+/* ---- the grid ---- */
+
+static void print_grid_iter(ef_t *t, uint32_t at, const char *position)
+{
+    t_iter *iter = &t->iter[at];
+    uint32_t outer = t->kernel->iters.at[at].outer;
+    const char *start = ef_t_text(t, "%s * %" PRIu64, position, iter->room);
+    if (outer != EF_NONE)
+        start = ef_t_text(t, "%s + %s", ef_t_index(t, t->iter[outer].start), start);
+    ef_t_line(t, 0, "%s = %s", iter->name, start);
+    ef_index end = ef_t_outer_end(t, at);
+    if (iter->len)
+        ef_t_line(t, 0, "%s = tl.minimum(%" PRIu64 ", %s - %s)", iter->len, iter->room, ef_t_index(t, end), iter->name);
+    if (iter->len && iter->room == 1) {
+        ef_t_line(t, 0, "if %s <= 0:", iter->len);
+        ef_t_line(t, 0, "    return");
+    }
+}
+
+/* The last iterator walks fastest. */
+static uint64_t print_grid(ef_t *t)
+{
+    uint64_t blocks = 1;
+    uint64_t *inner = ef_xcalloc(t->kernel->grid + 1, sizeof *inner);
+    for (uint32_t i = t->kernel->grid; i-- > 0;) {
+        inner[i] = blocks;
+        blocks = ef_sched_times(blocks, ef_sched_trips(t->graph, t->schedule, t->kernel, i));
+    }
+    if (blocks > 1)
+        ef_t_line(t, 0, t->wide ? "block = tl.program_id(0).to(tl.int64)" : "block = tl.program_id(0)");
+    for (uint32_t i = 0; i < t->kernel->grid; i++) {
+        if (!t->iter[i].name)
+            continue;
+        uint64_t trips = ef_sched_trips(t->graph, t->schedule, t->kernel, i);
+        const char *position = inner[i] == 1 ? "block" : ef_t_text(t, "block // %" PRIu64, inner[i]);
+        if (inner[i] * trips != blocks)
+            position = ef_t_text(t, "%s %% %" PRIu64, position, trips);
+        print_grid_iter(t, i, position);
+    }
+    free(inner);
+    if (blocks > INT32_MAX)
+        ef_t_fail(t, "it has %" PRIu64 " blocks", blocks);
+    return blocks;
+}
+
+/* ---- stores ---- */
+
+static void print_store(ef_t *t, const ef_kstore *store, t_frame *frame)
+{
+    const ef_knode *node = ef_kernel_node(t->kernel, store->value);
+    const ef_kbuffer *b = &t->graph->buffers.at[store->buffer];
+    ef_index index[EF_MAP_ENTRIES], whole[EF_MAP_ENTRIES], lead[EF_K_MAX_LEADS];
+    unsigned dim[EF_MAP_ENTRIES], axes, level, masked;
+    uint32_t axis[EF_MAP_ENTRIES];
+    unsigned count = ef_t_axes(t, node, axis);
+    ef_t_entry_dims(t, node, dim);
+    ef_t_indices(t, frame, node, index);
+    for (unsigned i = 0; i < count; i++) { /* the first variable of a dimension is the one that is cut */
+        uint32_t cut = i > 0 && dim[i] == dim[i - 1] ? EF_NONE : node->dim[dim[i]].cut;
+        whole[i] = cut == EF_NONE ? index[i] : ef_index_add(t->ix, index[i], t->iter[cut].start);
+    }
+    for (unsigned i = 0; i < store->leads; i++)
+        lead[i] = t->iter[store->lead[i]].position;
+    t_value value = ef_t_element(t, frame, store->value, index, false);
+    value.text = ef_t_as(t, value, ef_t_type((ef_dtype)b->dtype));
+    const char *pointer = ef_t_pointer(
+        t, frame, store->buffer, ef_map_address(&t->maps, store->buffer, lead, store->leads, whole), &axes, &level);
+    const char *mask = ef_t_mask(t, frame, axes, &masked);
+    for (uint32_t i = 0; i < t->kernel->grid; i++) { /* only the first coordinate stores what is the same at all */
+        int64_t position;
+        if (!(store->once >> i & 1) || ef_index_is_const(t->ix, t->iter[i].position, &position))
+            continue;
+        const char *first = ef_t_text(t, "(%s == 0)", ef_t_index(t, t->iter[i].position));
+        mask = mask ? ef_t_text(t, "%s & %s", mask, first) : first;
+    }
+    if (value.axes != axes && !value.literal && value.axes != (1u << frame->rank) - 1)
+        value = ef_t_full(t, frame, value);
+    const char *cast = ef_t_text(t, "tl.cast(%s, tl.%s)", value.text, ef_t_dtype((ef_dtype)b->dtype));
+    ef_t_line(t, t->level, mask ? "tl.store(%s, %s, mask=%s)" : "tl.store(%s, %s)", pointer,
+              value.literal ? value.text : cast, mask);
+}
+
+static void store(ef_t *t, const ef_kstore *at)
+{
+    t_frame frame;
+    uint64_t part;
+    if (!ef_t_own_frame(t, ef_kernel_node(t->kernel, at->value), &frame))
+        return;
+    uint32_t axis = ef_t_choose_part(&frame, ~0u, T_CHUNK_ELEMENTS, &part);
+    const char *head = NULL;
+    if (axis != EF_NONE && ef_t_elements(&frame) > T_MAX_ELEMENTS / 2)
+        head = ef_t_open_part(t, axis, part, (t_frame *[]){&frame}, 1);
+    if (ef_t_elements(&frame) > T_MAX_ELEMENTS)
+        ef_t_fail(t, "a tile of %" PRIu64 " elements is stored", ef_t_elements(&frame));
+    if (!t->diag->failed)
+        print_store(t, at, &frame);
+    if (head)
+        ef_t_close(t, head);
+}
+
+/* ---- the kernel ---- */
+
+static void prepare(ef_t *t)
+{
+    const ef_kernel *k = t->kernel;
+    t->iter = ef_xcalloc(k->iters.count + 1, sizeof *t->iter);
+    t->node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *t->node);
+    t->start = ef_xcalloc(k->iters.count + 1, sizeof *t->start);
+    t->elements.keys = ef_intern_new();
+    t->texts.keys = ef_intern_new();
+    t->maps = (ef_maps){t->graph, t->schedule, k, t->ix, t->start};
+    t->wide = is_wide(t);
+    t->tensor_cores = ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_UNIT) != 0;
+    for (uint32_t i = 0; i < k->iters.count; i++) {
+        plan_iter(t, i);
+        t->start[i] = t->iter[i].start;
+    }
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        mark(t, k->stores.at[s].value, EF_NONE);
+    for (ef_kid id = 0; t->tensor_cores && id < ef_kernel_nodes(k); id++)
+        if (t->node[id].needed && ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
+            ef_t_widen_axes(t, id);
+}
+
+static void release(ef_t *t)
+{
+    for (unsigned i = 0; i < T_MAX_LEVELS; i++)
+        ef_strbuf_free(&t->body[i]);
+    ef_intern_free(t->elements.keys);
+    ef_vec_free(&t->elements.value);
+    ef_vec_free(&t->elements.serial);
+    ef_intern_free(t->texts.keys);
+    ef_vec_free(&t->texts.value);
+    ef_vec_free(&t->texts.serial);
+    ef_vec_free(&t->axes);
+    ef_vec_free(&t->scalars);
+    free(t->iter);
+    free(t->node);
+    free(t->start);
+    ef_indexer_free(t->ix);
+    ef_arena_free(t->arena);
+}
+
+static void print_head(ef_t *t, t_kernel *kernel)
+{
+    ef_strbuf_printf(&kernel->text, "@triton.jit\ndef %s(", kernel->function);
+    for (uint32_t i = 0, any = 0; i < t->graph->buffers.count; i++)
+        if (t->reads[i])
+            ef_strbuf_printf(&kernel->text, "%s%s", any++ ? ", " : "", ef_t_buffer_name(t, i));
+    ef_strbuf_puts(&kernel->text, "):\n");
+}
+
+bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_kernel *kernel, ef_diag *diag)
+{
+    ef_t t = {.graph = g, .schedule = s, .kernel = g->kernels.at[number], .number = number, .diag = diag};
+    t.arena = ef_arena_new();
+    t.ix = ef_indexer_new();
+    t.reads = kernel->reads;
+    prepare(&t);
+    kernel->blocks = print_grid(&t);
+    ef_t_region(&t, EF_NONE);
+    for (uint32_t i = 0; i < t.kernel->stores.count && !diag->failed; i++)
+        store(&t, &t.kernel->stores.at[i]);
+    print_head(&t, kernel);
+    if (t.body[0].text)
+        ef_strbuf_puts(&kernel->text, t.body[0].text);
+    kernel->helpers = t.helpers;
+    release(&t);
+    return !diag->failed;
+}

@@ -1,0 +1,212 @@
+/* Loops with carried state. Each leaf of the state is a tile that the loop assigns at the end of an iteration.
+ *
+ * Where the new state is the scaled old one plus a product, the product adds to the state directly. Where the terms of
+ * the product are still to be added up, the state is the tile of the terms, and they are added up after the loop: what
+ * stands between is linear. A loop that takes one position is no loop: its state begins as a literal. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/triton_print.h"
+
+typedef enum { LEAF_PLAIN, LEAF_PRODUCT, LEAF_SUM } leaf_kind;
+
+typedef struct {
+    leaf_kind kind;
+    ef_kid scaled, added; /* PRODUCT, SUM: what the product or the operand is added to, and what is added */
+    t_product product;
+    t_frame frame; /* of the state */
+    unsigned rest; /* axes to add up after the loop */
+    const char *name;
+    t_type type;
+} leaf;
+
+/* ---- what a leaf is ---- */
+
+static bool same_dims(const ef_knode *a, const ef_knode *b)
+{
+    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
+static bool is_zero(const ef_t *t, ef_kid id)
+{
+    const ef_knode *node = ef_kernel_node(t->kernel, id);
+    return node->op == EF_CONST && ef_attr_to_number(node->attr) == 0;
+}
+
+/* Whether a chain of single users that multiply leads from the old state to `to`. */
+static bool is_linear(const ef_t *t, ef_kid state, ef_kid to)
+{
+    for (ef_kid at = state; at != to;) {
+        if (t->node[at].users != 1)
+            return false;
+        ef_kid user = t->node[at].user;
+        const ef_knode *node = ef_kernel_node(t->kernel, user);
+        bool first = node->child[0] == at, second = node->count > 1 && node->child[1] == at;
+        bool fine = (node->op == EF_MUL && first != second) || (node->op == EF_DIV && first && !second) ||
+                    node->op == EF_NEG || (node->op == EF_SELECT && !first && second && is_zero(t, node->child[2])) ||
+                    (node->op == EF_SELECT && !first && !second && is_zero(t, node->child[1]));
+        if (!fine)
+            return false;
+        at = user;
+    }
+    return t->node[to].users == 1;
+}
+
+static bool plan_product(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
+{
+    const ef_knode *added = ef_kernel_node(t->kernel, l->added);
+    if (!ef_t_product(t, l->added, &l->product))
+        return false;
+    if (l->product.rest && !is_linear(t, loop->state[i], l->scaled))
+        return true;
+    if (added->dtype == EF_F64 || ef_t_type((ef_dtype)added->dtype) == T_FLOAT) {
+        l->kind = LEAF_PRODUCT;
+        l->frame = l->product.terms;
+        l->rest = l->product.rest;
+    }
+    return true;
+}
+
+/* The sum of a dimension of tiles: whole tiles are added, and added up after the loop. */
+static bool plan_sum(ef_t *t, leaf *l)
+{
+    const ef_knode *added = ef_kernel_node(t->kernel, l->added);
+    const ef_knode *x = ef_kernel_node(t->kernel, added->child[0]);
+    uint32_t axis[EF_MAP_ENTRIES];
+    unsigned of[EF_MAP_ENTRIES], n = ef_t_axes(t, x, axis);
+    t_frame frame;
+    if (!ef_t_own_frame(t, x, &frame))
+        return false;
+    if (ef_t_elements(&frame) > T_CHUNK_ELEMENTS / 2)
+        return true;
+    ef_t_entry_dims(t, x, of);
+    for (unsigned i = 0; i < n; i++)
+        if (of[i] == ef_attr_reduce_at(added->attr) && axis[i] != EF_NONE)
+            l->rest |= 1u << ef_t_find(&frame, axis[i]);
+    l->kind = LEAF_SUM;
+    l->frame = frame;
+    return true;
+}
+
+static bool plan_leaf(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
+{
+    const ef_knode *state = ef_kernel_node(t->kernel, loop->state[i]);
+    const ef_knode *next = ef_kernel_node(t->kernel, loop->next[i]);
+    l->type = ef_t_type((ef_dtype)state->dtype);
+    if (next->op == EF_ADD && t->node[loop->next[i]].users == 1) {
+        const ef_knode *added = ef_kernel_node(t->kernel, next->child[1]);
+        l->scaled = next->child[0];
+        l->added = next->child[1];
+        bool single = t->node[l->added].users == 1 && same_dims(added, next);
+        if (single && added->op == EF_TILE_MATMUL && !plan_product(t, loop, i, l))
+            return false;
+        if (single && added->op == EF_REDUCE && ef_attr_reducer(added->attr) == EF_RED_SUM &&
+            l->scaled == loop->state[i] && t->node[l->scaled].users == 1 && l->type >= T_FLOAT && !plan_sum(t, l))
+            return false;
+        if (l->kind != LEAF_PLAIN)
+            t->node[l->added].made = true; /* it is computed with the state */
+    }
+    return l->kind != LEAF_PLAIN || ef_t_own_frame(t, state, &l->frame);
+}
+
+/* ---- printing ---- */
+
+static t_value next_state(ef_t *t, const ef_kloop *loop, unsigned i, const leaf *l)
+{
+    t_value value;
+    if (l->kind == LEAF_PLAIN) {
+        value = ef_t_value(t, &l->frame, loop->next[i]);
+    } else if (l->kind == LEAF_PRODUCT) {
+        t_value scaled = ef_t_full(t, &l->frame, ef_t_value(t, &l->frame, l->scaled));
+        value = ef_t_terms(t, &l->product, scaled.text);
+    } else {
+        const ef_knode *added = ef_kernel_node(t->kernel, l->added);
+        t_value x = ef_t_masked(t, &l->frame, l->rest, ef_t_value(t, &l->frame, added->child[0]), 0);
+        value = ef_t_full(t, &l->frame, x);
+        value.text = ef_t_text(t, "%s + %s", l->name, ef_t_as(t, value, l->type));
+        value.type = l->type;
+    }
+    value.text = value.literal || value.type < l->type ? ef_t_as(t, value, l->type) : value.text;
+    if (value.literal)
+        value = ef_t_full(t, &l->frame, (t_value){.literal = true, .value = value.value, .type = l->type});
+    return ef_t_full(t, &l->frame, value);
+}
+
+static void make_results(ef_t *t, const ef_kloop *loop, const leaf *l)
+{
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        t_value value = {.text = l[i].name, .type = l[i].type, .level = t->level};
+        if (l[i].rest)
+            value.text = ef_t_name(t, t->level, "total", ef_t_reduce_axes(t, EF_RED_SUM, l[i].rest, l[i].name));
+        ef_t_make(t, loop->state[i], &l[i].frame, ~l[i].rest, value);
+    }
+}
+
+static void print_loop(ef_t *t, uint32_t number, leaf *l)
+{
+    const ef_kloop *loop = &t->kernel->loops.at[number];
+    t_iter *iter = &t->iter[loop->iter];
+    const char *begin, *end;
+    ef_strbuf left = {0}, right = {0};
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        t_value start = {.literal = true, .value = ef_reducer_identity(loop->base[i]), .type = l[i].type};
+        ef_t_line(t, t->level, "%s = %s", l[i].name, ef_t_full(t, &l[i].frame, start).text);
+    }
+    ef_t_bounds(t, loop, &begin, &end);
+    ef_t_open(t);
+    ef_vec_push(&t->scalars, ((t_scalar){iter->variable, t->level}));
+    if (iter->len)
+        ef_t_line(t, t->level, "%s = tl.minimum(%" PRIu64 ", %s - %s)", iter->len, iter->room,
+                  ef_t_index(t, ef_t_outer_end(t, loop->iter)), iter->name);
+    for (unsigned i = 0; i < loop->leaves; i++)
+        ef_t_make(t, loop->state[i], &l[i].frame, ~0u,
+                  (t_value){.text = l[i].name, .type = l[i].type, .level = t->level});
+    ef_t_region(t, number);
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        ef_strbuf_printf(&left, "%s%s", i ? ", " : "", l[i].name);
+        ef_strbuf_printf(&right, "%s%s", i ? ", " : "", next_state(t, loop, i, &l[i]).text);
+    }
+    ef_t_line(t, t->level, "%s = %s", left.text, right.text);
+    ef_strbuf_free(&left);
+    ef_strbuf_free(&right);
+    ef_t_close(t, ef_t_text(t, "for %s in tl.range(%s, %s, %" PRIu64 "):", iter->name, begin, end, iter->room));
+    make_results(t, loop, l);
+}
+
+/* The states are literals, which decide most of what is computed from them. */
+static void print_once(ef_t *t, uint32_t number)
+{
+    const ef_kloop *loop = &t->kernel->loops.at[number];
+    t_frame frame = {0};
+    for (unsigned i = 0; i < loop->leaves; i++)
+        ef_t_make(t, loop->state[i], &frame, 0, ef_t_constant(ef_reducer_identity(loop->base[i])));
+    ef_t_region(t, number);
+    for (unsigned i = 0; i < loop->leaves && !t->diag->failed; i++) {
+        if (!ef_t_own_frame(t, ef_kernel_node(t->kernel, loop->state[i]), &frame))
+            return;
+        t_value value = ef_t_value(t, &frame, loop->next[i]);
+        value = value.literal ? value : ef_t_full(t, &frame, value);
+        if (!value.literal)
+            value.text = ef_t_name(t, value.level, "state", value.text);
+        ef_t_make(t, loop->state[i], &frame, ~0u, value);
+    }
+}
+
+void ef_t_loop(ef_t *t, uint32_t number)
+{
+    const ef_kloop *loop = &t->kernel->loops.at[number];
+    t_iter *iter = &t->iter[loop->iter];
+    leaf l[EF_MAX_LEAVES] = {{0}};
+    if (!iter->name) {
+        iter->level = t->level;
+        print_once(t, number);
+        return;
+    }
+    iter->level = t->level + 1;
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        l[i].name = ef_t_text(t, "state%u_%u", number, i);
+        if (!plan_leaf(t, loop, i, &l[i]))
+            return;
+    }
+    print_loop(t, number, l);
+}

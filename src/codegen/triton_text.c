@@ -1,0 +1,152 @@
+/* Text of generated Triton: lines at levels, names, types. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/triton_print.h"
+
+const char *const ef_t_type_names[] = {[T_BOOL] = "tl.int1",
+                                       [T_INT] = "tl.int32",
+                                       [T_LONG] = "tl.int64",
+                                       [T_FLOAT] = "tl.float32",
+                                       [T_DOUBLE] = "tl.float64"};
+
+t_type ef_t_type(ef_dtype dtype)
+{
+    static const t_type type[EF_DTYPE_COUNT] = {[EF_BOOL] = T_BOOL, [EF_NUM] = T_FLOAT, [EF_I32] = T_INT,
+                                                [EF_I64] = T_LONG,  [EF_F16] = T_FLOAT, [EF_BF16] = T_FLOAT,
+                                                [EF_F32] = T_FLOAT, [EF_F64] = T_DOUBLE};
+    return type[dtype];
+}
+
+const char *ef_t_dtype(ef_dtype dtype)
+{
+    static const char *const name[EF_DTYPE_COUNT] = {[EF_BOOL] = "int1",   [EF_NUM] = "float32", [EF_I32] = "int32",
+                                                     [EF_I64] = "int64",   [EF_F16] = "float16", [EF_BF16] = "bfloat16",
+                                                     [EF_F32] = "float32", [EF_F64] = "float64"};
+    return name[dtype];
+}
+
+bool ef_t_fail(ef_t *t, const char *format, ...)
+{
+    va_list args;
+    char text[300];
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return ef_fail(t->diag, "cannot print kernel %s as Triton: %s", t->kernel->name, text);
+}
+
+static char *vtext(ef_t *t, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = ef_arena_alloc(t->arena, (size_t)length + 1);
+    vsnprintf(text, (size_t)length + 1, format, args);
+    return text;
+}
+
+const char *ef_t_text(ef_t *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const char *text = vtext(t, format, args);
+    va_end(args);
+    return text;
+}
+
+void ef_t_line(ef_t *t, unsigned level, const char *format, ...)
+{
+    va_list args;
+    for (unsigned i = 0; i <= level; i++)
+        ef_strbuf_puts(&t->body[level], "    ");
+    va_start(args, format);
+    ef_strbuf_puts(&t->body[level], vtext(t, format, args));
+    va_end(args);
+    ef_strbuf_puts(&t->body[level], "\n");
+}
+
+const char *ef_t_index(ef_t *t, ef_index index)
+{
+    ef_strbuf text = {0};
+    ef_index_print_triton(t->ix, index, &text);
+    const char *copy = ef_t_text(t, "%s", text.text);
+    ef_strbuf_free(&text);
+    return copy;
+}
+
+const char *ef_t_identifier(ef_t *t, const char *name)
+{
+    char text[48];
+    unsigned n = 0;
+    if (isdigit((unsigned char)name[0]))
+        text[n++] = '_';
+    for (; *name && n + 1 < sizeof text; name++)
+        text[n++] = isalnum((unsigned char)*name) ? *name : '_';
+    text[n] = 0;
+    return ef_t_text(t, "%s", text);
+}
+
+const char *ef_t_var_name(ef_t *t, ef_var var)
+{
+    ef_strbuf text = {0};
+    ef_var_print(t->graph->ctx, var, &text);
+    const char *name = ef_t_identifier(t, text.text);
+    ef_strbuf_free(&text);
+    return name;
+}
+
+/* Buffers of one name differ by their number; a kernel's arguments are these names. */
+const char *ef_t_buffer_name(ef_t *t, uint32_t buffer)
+{
+    const ef_kbuffer *b = &t->graph->buffers.at[buffer];
+    if (b->kind == EF_BUFFER_INPUT)
+        return ef_t_text(t, "%s_ptr", ef_t_identifier(t, b->name));
+    return ef_t_text(t, "%s_%s%" PRIu32, ef_t_identifier(t, b->name), b->kind == EF_BUFFER_TEMP ? "tmp" : "out",
+                     buffer);
+}
+
+uint32_t ef_t_recall(ef_t *t, t_memo *memo, const void *key, size_t size)
+{
+    uint32_t at = ef_intern_put(memo->keys, key, size, NULL);
+    while (memo->value.count <= at) {
+        t_value nothing = {0};
+        uint32_t none = 0;
+        ef_vec_push(&memo->value, nothing);
+        ef_vec_push(&memo->serial, none);
+    }
+    t_value *value = &memo->value.at[at];
+    if (value->level > t->level || memo->serial.at[at] != t->serial[value->level])
+        value->text = NULL;
+    return at;
+}
+
+void ef_t_remember(ef_t *t, t_memo *memo, uint32_t at, t_value value)
+{
+    memo->value.at[at] = value;
+    memo->serial.at[at] = t->serial[value.level];
+}
+
+const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *expression)
+{
+    uint32_t at = ef_t_recall(t, &t->texts, expression, strlen(expression));
+    if (t->texts.value.at[at].text)
+        return t->texts.value.at[at].text;
+    const char *name = ef_t_text(t, "%s_%u", base, t->counter++);
+    ef_t_line(t, level, "%s = %s", name, expression);
+    ef_t_remember(t, &t->texts, at, (t_value){.text = name, .level = level});
+    return name;
+}
+
+unsigned ef_t_level(ef_t *t, ef_index index)
+{
+    unsigned level = 0;
+    for (uint32_t i = 0; i < t->scalars.count; i++)
+        if (t->scalars.at[i].level > level && ef_index_depends(t->ix, index, t->scalars.at[i].name))
+            level = t->scalars.at[i].level;
+    return level;
+}
