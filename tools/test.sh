@@ -9,7 +9,8 @@ sanitize_log=build-sanitize/meson-logs/testlog.json
 cli_log=build/meson-logs/pytest.xml
 cli_sanitize_log=build-sanitize/meson-logs/pytest.xml
 python_log=build/meson-logs/python.xml
-rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" "$python_log" # a stage that dies must not leave old results
+triton_log=build/meson-logs/triton.xml
+rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" "$python_log" "$triton_log" # no old results
 
 results=() # STAGE:EXIT STATUS[:FILE OF RESULTS], for summary.py
 
@@ -30,6 +31,8 @@ if stage "release build" "" make --no-print-directory build; then
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli tests/frontend --junit-xml="$cli_log" || true
     stage "python" "$python_log" \
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/python --junit-xml="$python_log" || true
+    stage "generated Triton" "$triton_log" \
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -W ignore tests/triton --junit-xml="$triton_log" || true
     stage "lint" "" tools/lint.sh || true
 fi
 if stage "sanitizer build" "" make --no-print-directory sanitize; then

@@ -14,14 +14,6 @@ static const char *torch_dtype(ef_dtype dtype)
     return dtype == EF_BOOL ? "bool" : ef_t_dtype(dtype);
 }
 
-static const char *pointer_type(ef_dtype dtype)
-{
-    static const char *const type[EF_DTYPE_COUNT] = {[EF_BOOL] = "*i1",  [EF_NUM] = "*fp32", [EF_I32] = "*i32",
-                                                     [EF_I64] = "*i64",  [EF_F16] = "*fp16", [EF_BF16] = "*bf16",
-                                                     [EF_F32] = "*fp32", [EF_F64] = "*fp64"};
-    return type[dtype];
-}
-
 static void print_shape(const ef_kgraph *g, const ef_schedule *s, const ef_dim *dim, unsigned rank, ef_strbuf *out)
 {
     ef_strbuf_puts(out, "(");
@@ -30,13 +22,20 @@ static void print_shape(const ef_kgraph *g, const ef_schedule *s, const ef_dim *
     ef_strbuf_puts(out, ")");
 }
 
+/* What was chosen, in lines of readable length. */
 static void print_parameters(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out)
 {
+    size_t line = out->length;
+    ef_strbuf_puts(out, "Schedule: ");
     for (uint32_t i = 0, any = 0; i < s->count; i++) {
         uint64_t value[EF_SCHEDULE_VALUES];
-        if (g->params.at[i].kind != EF_PARAM_TILE && ef_schedule_domain(g, EF_BACKEND_TRITON, i, value) < 2)
+        if (ef_schedule_domain(g, EF_BACKEND_TRITON, i, value) < 2)
             continue;
-        ef_strbuf_puts(out, any++ ? ", " : "Schedule: ");
+        ef_strbuf_puts(out, any++ ? "," : "");
+        if (out->length - line > 100) {
+            ef_strbuf_puts(out, "\n");
+            line = out->length;
+        }
         ef_schedule_name(g, i, out);
         ef_strbuf_printf(out, "=%" PRIu64, s->value[i]);
     }
@@ -121,13 +120,6 @@ static void print_argument(const ef_kgraph *g, uint32_t buffer, ef_strbuf *out)
     ef_strbuf_printf(out, "%s[%" PRIu32 "]", list[b->kind], at);
 }
 
-static void print_options(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, const char *format, ef_strbuf *out)
-{
-    uint64_t warps = ef_sched_value(g, s, kernel, EF_PARAM_WARPS),
-             stages = ef_sched_value(g, s, kernel, EF_PARAM_STAGES);
-    ef_strbuf_printf(out, format, warps ? warps : 4, stages ? stages : 3);
-}
-
 static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel, ef_strbuf *out)
 {
     ef_strbuf_puts(out, "\n\ndef launch(inputs, outputs, temps):\n");
@@ -138,26 +130,11 @@ static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kerne
                 print_argument(g, i, out);
                 ef_strbuf_puts(out, ", ");
             }
-        print_options(g, s, k, "num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n", out);
+        ef_strbuf_printf(out, "num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n",
+                         ef_sched_value(g, s, k, EF_PARAM_WARPS), ef_sched_value(g, s, k, EF_PARAM_STAGES));
     }
     if (g->kernels.count == 0)
         ef_strbuf_puts(out, "    pass\n");
-}
-
-static void print_kernel_list(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel,
-                              const char *const *names, ef_strbuf *out)
-{
-    ef_strbuf_puts(out, "\n\nKERNELS = [\n");
-    for (uint32_t k = 0; k < g->kernels.count; k++) {
-        ef_strbuf_printf(out, "    (%s, {", kernel[k].function);
-        for (uint32_t i = 0, any = 0; i < g->buffers.count; i++)
-            if (kernel[k].reads[i])
-                ef_strbuf_printf(out, "%s\"%s\": \"%s\"", any++ ? ", " : "", names[i],
-                                 pointer_type((ef_dtype)g->buffers.at[i].dtype));
-        ef_strbuf_puts(out, "}, ");
-        print_options(g, s, k, "{\"num_warps\": %" PRIu64 ", \"num_stages\": %" PRIu64 "}),\n", out);
-    }
-    ef_strbuf_puts(out, "]\n");
 }
 
 static void print_entry(const ef_kgraph *g, const char *name, ef_strbuf *out)
@@ -201,12 +178,8 @@ bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *nam
 {
     t_kernel *kernel = ef_xcalloc(g->kernels.count + 1, sizeof *kernel);
     ef_arena *arena = ef_arena_new();
-    ef_t names = {.graph = g, .arena = arena};
-    const char **buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer);
     bool fine = print_kernels(g, s, arena, kernel, diag);
     unsigned helpers = 0;
-    for (uint32_t i = 0; i < g->buffers.count; i++)
-        buffer[i] = ef_t_buffer_name(&names, i);
     if (fine) {
         print_top(g, s, name, out);
         print_lists(g, s, out);
@@ -215,7 +188,6 @@ bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *nam
         print_helpers(helpers, out);
         for (uint32_t i = 0; i < g->kernels.count; i++)
             ef_strbuf_printf(out, "\n\n%s", kernel[i].text.text);
-        print_kernel_list(g, s, kernel, buffer, out);
         print_launch(g, s, kernel, out);
         print_entry(g, name, out);
     }
@@ -224,7 +196,6 @@ bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *nam
         free(kernel[i].reads);
     }
     free(kernel);
-    free(buffer);
     ef_arena_free(arena);
     return fine;
 }

@@ -3,7 +3,6 @@
  *
  *     INPUTS, OUTPUTS    lists of (name, torch dtype, shape)
  *     BUFFERS            list of (torch dtype, elements): temporaries
- *     KERNELS            list of (kernel, signature, options): what triton.compile needs, for compiling without a
  * device launch(inputs, outputs, temps)    lists of contiguous tensors; launches on the current stream, allocates
  * nothing NAME(*inputs)      allocates outputs and temporaries, and returns the output or a tuple of them
  *

@@ -8,6 +8,8 @@
 
 #include "codegen/triton_print.h"
 
+#define MOST_UNROLLED 16u
+
 typedef enum { LEAF_PLAIN, LEAF_PRODUCT, LEAF_SUM } leaf_kind;
 
 typedef struct {
@@ -34,7 +36,7 @@ static bool is_zero(const ef_t *t, ef_kid id)
 }
 
 /* Whether a chain of single users that multiply leads from the old state to `to`. */
-static bool is_linear(const ef_t *t, ef_kid state, ef_kid to)
+static bool is_linear(ef_t *t, ef_kid state, ef_kid to)
 {
     for (ef_kid at = state; at != to;) {
         if (t->node[at].users != 1)
@@ -52,6 +54,16 @@ static bool is_linear(const ef_t *t, ef_kid state, ef_kid to)
     return t->node[to].users == 1;
 }
 
+/* What stands between the old state and `to` has the state's axes, which are more than its own. */
+static void mark_spread(ef_t *t, ef_kid state, ef_kid to)
+{
+    for (ef_kid at = state;; at = t->node[at].user) {
+        t->node[at].spread = true;
+        if (at == to)
+            return;
+    }
+}
+
 static bool plan_product(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
 {
     const ef_knode *added = ef_kernel_node(t->kernel, l->added);
@@ -63,6 +75,8 @@ static bool plan_product(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
         l->kind = LEAF_PRODUCT;
         l->frame = l->product.terms;
         l->rest = l->product.rest;
+        if (l->rest)
+            mark_spread(t, loop->state[i], l->scaled);
     }
     return true;
 }
@@ -103,8 +117,6 @@ static bool plan_leaf(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
         if (single && added->op == EF_REDUCE && ef_attr_reducer(added->attr) == EF_RED_SUM &&
             l->scaled == loop->state[i] && t->node[l->scaled].users == 1 && l->type >= T_FLOAT && !plan_sum(t, l))
             return false;
-        if (l->kind != LEAF_PLAIN)
-            t->node[l->added].made = true; /* it is computed with the state */
     }
     return l->kind != LEAF_PLAIN || ef_t_own_frame(t, state, &l->frame);
 }
@@ -142,34 +154,65 @@ static void make_results(ef_t *t, const ef_kloop *loop, const leaf *l)
     }
 }
 
-static void print_loop(ef_t *t, uint32_t number, leaf *l)
+static bool in_loop(const ef_t *t, ef_kid id, uint32_t number)
+{
+    return ef_kernel_node(t->kernel, id)->loops >> number & 1;
+}
+
+/* What an earlier copy of the body computed is computed again. */
+static void forget_body(ef_t *t, uint32_t number, const leaf *l)
+{
+    const ef_kloop *loop = &t->kernel->loops.at[number];
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->kernel); id++)
+        t->node[id].made = t->node[id].made && !in_loop(t, id, number);
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        ef_t_make(t, loop->state[i], &l[i].frame, ~0u,
+                  (t_value){.text = l[i].name, .type = l[i].type, .level = t->level});
+        if (l[i].kind != LEAF_PLAIN)
+            t->node[l[i].added].made = true; /* it is computed with the state */
+    }
+}
+
+static void print_segment(ef_t *t, uint32_t number, const leaf *l, const t_segment *segment)
 {
     const ef_kloop *loop = &t->kernel->loops.at[number];
     t_iter *iter = &t->iter[loop->iter];
-    const char *begin, *end;
     ef_strbuf left = {0}, right = {0};
-    for (unsigned i = 0; i < loop->leaves; i++) {
-        t_value start = {.literal = true, .value = ef_reducer_identity(loop->base[i]), .type = l[i].type};
-        ef_t_line(t, t->level, "%s = %s", l[i].name, ef_t_full(t, &l[i].frame, start).text);
-    }
-    ef_t_bounds(t, loop, &begin, &end);
     ef_t_open(t);
     ef_vec_push(&t->scalars, ((t_scalar){iter->variable, t->level}));
     if (iter->len)
         ef_t_line(t, t->level, "%s = tl.minimum(%" PRIu64 ", %s - %s)", iter->len, iter->room,
                   ef_t_index(t, ef_t_outer_end(t, loop->iter)), iter->name);
-    for (unsigned i = 0; i < loop->leaves; i++)
-        ef_t_make(t, loop->state[i], &l[i].frame, ~0u,
-                  (t_value){.text = l[i].name, .type = l[i].type, .level = t->level});
+    forget_body(t, number, l);
+    if (segment->unmasked)
+        t->node[loop->keep[0]].assumed = true;
     ef_t_region(t, number);
     for (unsigned i = 0; i < loop->leaves; i++) {
         ef_strbuf_printf(&left, "%s%s", i ? ", " : "", l[i].name);
         ef_strbuf_printf(&right, "%s%s", i ? ", " : "", next_state(t, loop, i, &l[i]).text);
     }
+    if (segment->unmasked)
+        t->node[loop->keep[0]].assumed = false;
     ef_t_line(t, t->level, "%s = %s", left.text, right.text);
     ef_strbuf_free(&left);
     ef_strbuf_free(&right);
-    ef_t_close(t, ef_t_text(t, "for %s in tl.range(%s, %s, %" PRIu64 "):", iter->name, begin, end, iter->room));
+    /* The few stored parts of a value are read together. */
+    bool unroll = t->kernel->iters.at[loop->iter].kind == EF_ITER_PICK &&
+                  ef_sched_trips(t->graph, t->schedule, t->kernel, loop->iter) <= MOST_UNROLLED;
+    ef_t_close(t, ef_t_text(t, "for %s in tl.%s(%s, %s, %" PRIu64 "):", iter->name, unroll ? "static_range" : "range",
+                            segment->begin, segment->end, iter->room));
+}
+
+static void print_loop(ef_t *t, uint32_t number, const leaf *l)
+{
+    const ef_kloop *loop = &t->kernel->loops.at[number];
+    t_segment segment[T_MAX_SEGMENTS];
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        t_value start = {.literal = true, .value = ef_reducer_identity(loop->base[i]), .type = l[i].type};
+        ef_t_line(t, t->level, "%s = %s", l[i].name, ef_t_full(t, &l[i].frame, start).text);
+    }
+    for (unsigned i = 0, n = ef_t_segments(t, loop, segment); i < n && !t->diag->failed; i++)
+        print_segment(t, number, l, &segment[i]);
     make_results(t, loop, l);
 }
 

@@ -147,29 +147,22 @@ bool ef_t_product(ef_t *t, ef_kid id, t_product *p)
 
 /* ---- printing ---- */
 
-/* The sizes of groups of axes multiplied: what the matrix unit takes. */
-static const char *grouped(ef_t *t, const t_frame *frame, const unsigned *group, unsigned groups)
+/* The text with each group of a frame's axes as one axis; groups without axes leave nothing. */
+static const char *regrouped(ef_t *t, const t_frame *frame, const char *text, const unsigned *group, unsigned groups)
 {
     ef_strbuf out = {0};
-    unsigned at = 0;
-    for (unsigned i = 0; i < groups; i++) {
+    bool change = false;
+    for (unsigned i = 0, at = 0; i < groups; i++) {
         uint64_t size = 1;
         for (unsigned j = 0; j < group[i]; j++)
             size *= frame->at[at++].pad;
-        if (i > 0 || group[0] > 0)
+        if (group[i] > 0)
             ef_strbuf_printf(&out, "%s%" PRIu64, out.length ? ", " : "", size);
+        change = change || group[i] > 1;
     }
-    const char *copy = ef_t_text(t, "[%s]", out.text);
+    const char *copy = change ? ef_t_text(t, "tl.reshape(%s, [%s])", text, out.text) : text;
     ef_strbuf_free(&out);
     return copy;
-}
-
-static bool regroups(const unsigned *group, unsigned groups)
-{
-    for (unsigned i = 0; i < groups; i++)
-        if (group[i] > 1 || (i > 0 && group[i] == 0))
-            return true;
-    return false;
 }
 
 /* An operand for the matrix unit, with 0 beyond its inner length. */
@@ -202,16 +195,8 @@ static t_value unit_operand(ef_t *t, const t_frame *frame, ef_kid id, const ef_i
 static const char *one_row(ef_t *t, const t_product *p, const char *text)
 {
     const char *row = t->axes.at[p->terms.at[p->batch].axis].name;
-    ef_strbuf at = {0}, of = {0};
-    for (unsigned i = 0; i < p->batch; i++) {
-        ef_strbuf_puts(&at, ":, ");
-        ef_strbuf_puts(&of, "None, ");
-    }
-    const char *copy = ef_t_text(t, "tl.where(%s[%s:, None] == 0, %s[%sNone, :], 0.0)", row, of.text ? of.text : "",
-                                 text, at.text ? at.text : "");
-    ef_strbuf_free(&at);
-    ef_strbuf_free(&of);
-    return copy;
+    return p->batch ? ef_t_text(t, "tl.where(%s[None, :, None] == 0, %s[:, None, :], 0.0)", row, text)
+                    : ef_t_text(t, "tl.where(%s[:, None] == 0, %s[None, :], 0.0)", row, text);
 }
 
 static t_value dot(ef_t *t, const t_product *p, const char *sum)
@@ -222,28 +207,17 @@ static t_value dot(ef_t *t, const t_product *p, const char *sum)
     t_value b = unit_operand(t, &p->b, node->child[1], p->at_b, p->dtype, inner_b);
     const unsigned by_a[] = {p->batch, p->rows, p->inner}, by_b[] = {p->batch, p->inner, p->columns};
     const unsigned by_terms[] = {p->batch, p->rows ? p->rows : 1, p->columns};
-    bool reshape = regroups(by_terms, 3);
     unsigned level = a.level > b.level ? a.level : b.level;
-    if (p->inner > 1 || (p->rows > 1 || p->batch > 1))
-        a.text = p->rows ? ef_t_name(t, a.level, "rows",
-                                     ef_t_text(t, "tl.reshape(%s, %s)", a.text, grouped(t, &p->a, by_a, 3)))
-                         : a.text;
-    if (p->rows == 0) {
-        if (p->inner > 1) {
-            const unsigned by[] = {p->batch, p->inner};
-            a.text = ef_t_text(t, "tl.reshape(%s, %s)", a.text, grouped(t, &p->a, by, 2));
-        }
+    a.text = regrouped(t, &p->a, a.text, by_a, 3);
+    b.text = regrouped(t, &p->b, b.text, by_b, 3);
+    if (p->rows == 0)
         a.text = ef_t_name(t, a.level, "row", one_row(t, p, a.text));
-    }
-    if (regroups(by_b, 3))
-        b.text =
-            ef_t_name(t, b.level, "columns", ef_t_text(t, "tl.reshape(%s, %s)", b.text, grouped(t, &p->b, by_b, 3)));
-    if (sum && reshape)
-        sum = ef_t_text(t, "tl.reshape(%s, %s)", sum, grouped(t, &p->terms, by_terms, 3));
+    if (sum)
+        sum = regrouped(t, &p->terms, sum, by_terms, 3);
     const char *precise = p->dtype == EF_F32 ? ", input_precision=\"tf32x3\"" : "";
     const char *text = sum ? ef_t_text(t, "tl.dot(%s, %s, %s%s)", a.text, b.text, sum, precise)
                            : ef_t_text(t, "tl.dot(%s, %s%s)", a.text, b.text, precise);
-    if (reshape)
+    if (p->batch > 1 || by_terms[1] > 1 || p->columns > 1)
         text = ef_t_text(t, "tl.reshape(%s, %s)", text, ef_t_shape(t, &p->terms, (1u << p->terms.rank) - 1));
     return (t_value){.text = text, .type = T_FLOAT, .axes = (1u << p->terms.rank) - 1, .level = level};
 }

@@ -74,6 +74,7 @@ typedef struct {
 typedef struct {
     bool needed, made;
     bool assumed; /* a condition that is known to hold where it is used now */
+    bool spread;  /* it depends on a state that has more axes than it */
     unsigned users;
     ef_kid user;   /* the last one */
     t_value value; /* of a computed tile */
@@ -238,8 +239,15 @@ void ef_t_matmul(ef_t *t, ef_kid id);
 void ef_t_widen_axes(ef_t *t, ef_kid id);
 
 /* triton_bounds.c */
-/* The first position of a loop and the end, as text; whole tiles that the masks empty are left out. */
-void ef_t_bounds(ef_t *t, const ef_kloop *loop, const char **begin, const char **end);
+/* A part of a loop: from `begin` to before `end`, as text. */
+typedef struct {
+    const char *begin, *end;
+    bool unmasked; /* the loop's condition holds everywhere */
+} t_segment;
+
+#define T_MAX_SEGMENTS 16u
+/* The parts of a loop, in order; whole tiles that its masks empty are in none. */
+unsigned ef_t_segments(ef_t *t, const ef_kloop *loop, t_segment segment[T_MAX_SEGMENTS]);
 /* Where the block ends that an iterator divides. */
 ef_index ef_t_outer_end(ef_t *t, uint32_t iter);
 

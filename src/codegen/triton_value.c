@@ -183,7 +183,7 @@ static t_value read_tile(ef_t *t, const t_frame *frame, ef_kid id, const ef_inde
     for (unsigned i = 0; i < node->rank; i++) {
         place[i] = place_of(t, frame, node->axis[i], axis, entries, index);
         if (place[i] == T_MAX_AXES) {
-            ef_t_fail(t, "a computed tile is read in parts");
+            ef_t_fail(t, "%s, a computed tile, is read in parts", ef_knode_op_name(ef_kernel_node(t->kernel, id)));
             return ef_t_constant(0);
         }
         value.axes |= 1u << place[i];
@@ -268,6 +268,44 @@ static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index 
     return ef_t_pointwise(t, node, given ? ef_t_identifier(t, given) : ef_knode_op_name(node), x);
 }
 
+/* A pointwise value that lacks axes of the frame is computed in a frame of its own axes, and seen from there: so it is
+ * computed once for all frames. False when it is not such a value, or not read as it is. */
+static bool in_own_frame(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, t_value *value)
+{
+    const ef_knode *node = ef_kernel_node(t->kernel, id);
+    uint32_t axis[EF_MAP_ENTRIES];
+    unsigned entries = ef_t_axes(t, node, axis), own = 0;
+    t_node tile = {0};
+    for (unsigned i = 0; i < entries; i++)
+        own += axis[i] != EF_NONE;
+    if (own >= frame->rank || t->node[id].spread || node->op >= EF_OP_COUNT || !ef_op_pointwise((ef_op)node->op))
+        return false;
+    t_frame small;
+    unsigned place[T_MAX_AXES];
+    if (!ef_t_frame(t, axis, entries, &small))
+        return false;
+    for (unsigned i = 0; i < small.rank; i++) {
+        place[i] = place_of(t, frame, small.at[i].axis, axis, entries, index);
+        if (place[i] == T_MAX_AXES || (i > 0 && place[i] < place[i - 1]))
+            return false;
+    }
+    *value = ef_t_value(t, &small, id);
+    tile.value = *value;
+    for (unsigned i = 0; i < small.rank; i++)
+        if (value->axes >> i & 1)
+            place[tile.rank++] = place[i];
+    if (value->literal || tile.rank == 0)
+        return true;
+    if (tile.rank != small.rank) /* of length 1 along an axis */
+        return false;
+    value->axes = 0;
+    for (unsigned i = 0; i < small.rank; i++)
+        value->axes |= 1u << place[i];
+    value->zero = 0;
+    value->text = placed(t, frame, &tile, place, &value->level);
+    return true;
+}
+
 t_value ef_t_element(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, bool raw)
 {
     const ef_knode *node = ef_kernel_node(t->kernel, id);
@@ -281,7 +319,9 @@ t_value ef_t_element(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *i
     uint32_t at = ef_t_recall(t, &t->elements, key, (n + 2) * sizeof *key);
     if (t->elements.value.at[at].text)
         return t->elements.value.at[at];
-    t_value value = compute(t, frame, id, index, raw);
+    t_value value;
+    if (!in_own_frame(t, frame, id, index, &value))
+        value = compute(t, frame, id, index, raw);
     if (!value.literal)
         ef_t_remember(t, &t->elements, at, value);
     return value;

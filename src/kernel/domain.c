@@ -55,29 +55,90 @@ bool ef_schedule_set(const ef_kgraph *g, ef_schedule *schedule, const char *name
 
 /* ---- domains ---- */
 
-static unsigned tiles(const ef_kgraph *g, const ef_kparam *param, uint64_t value[EF_SCHEDULE_VALUES])
+/* Powers of two below the extent, up to `most`, and the extent itself unless it is more. */
+static unsigned powers(uint64_t extent, uint64_t least, uint64_t most, uint64_t value[EF_SCHEDULE_VALUES])
 {
-    uint64_t extent = ef_var_at(g->ctx, ef_axis_var(param->axis))->extent;
     unsigned n = 0;
-    for (uint64_t v = 1; v < extent && n + 1 < EF_SCHEDULE_VALUES; v *= 2)
+    for (uint64_t v = least < extent ? least : extent; v < extent && v <= most && n + 1 < EF_SCHEDULE_VALUES; v *= 2)
         value[n++] = v;
-    value[n++] = extent;
+    if (n == 0 || extent <= most)
+        value[n++] = extent;
     return n;
+}
+
+/* Whether tiles along the axis are walked along by an inner loop: then their size costs no registers. */
+static bool is_divided(const ef_kgraph *g, uint32_t param)
+{
+    bool used = false;
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        const ef_kernel *k = g->kernels.at[i];
+        for (uint32_t at = 0; at < k->iters.count; at++) {
+            bool inner = false;
+            if (k->iters.at[at].kind == EF_ITER_PICK || k->iters.at[at].param != param)
+                continue;
+            for (uint32_t other = 0; other < k->iters.count; other++)
+                inner = inner || k->iters.at[other].outer == at;
+            if (!inner)
+                return false;
+            used = true;
+        }
+    }
+    return used;
+}
+
+#define MOST_TILE 8192u  /* along one axis, in registers */
+#define LEAST_STORED 16u /* along an axis whose tiles shape a buffer */
+
+static unsigned tiles(const ef_kgraph *g, ef_backend backend, uint32_t param, uint64_t value[EF_SCHEDULE_VALUES])
+{
+    const ef_kparam *p = &g->params.at[param];
+    uint64_t extent = ef_var_at(g->ctx, ef_axis_var(p->axis))->extent;
+    if (backend == EF_BACKEND_C)
+        return powers(extent, 1, EF_MAX_EXTENT, value);
+    return powers(extent, p->kernel == EF_NONE ? LEAST_STORED : 1, is_divided(g, param) ? EF_MAX_EXTENT : MOST_TILE,
+                  value);
+}
+
+static bool has_product(const ef_kgraph *g, uint32_t kernel)
+{
+    const ef_kernel *k = g->kernels.at[kernel];
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+        if (ef_kernel_node(k, id)->op == EF_TILE_MATMUL && ef_kernel_node(k, id)->dtype != EF_F64)
+            return true;
+    return false;
+}
+
+static unsigned numbers(const uint64_t *from, unsigned count, uint64_t value[EF_SCHEDULE_VALUES])
+{
+    memcpy(value, from, count * sizeof *value);
+    return count;
+}
+
+/* What GPU kernels have besides tiles. */
+static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t value[EF_SCHEDULE_VALUES])
+{
+    static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6}, either[] = {0, 1};
+    const ef_kernel *k = g->kernels.at[p->kernel];
+    switch (p->kind) {
+    case EF_PARAM_WARPS: return numbers(warps, 5, value);
+    case EF_PARAM_STAGES: return k->loops.count ? numbers(stages, 6, value) : numbers(stages, 1, value);
+    case EF_PARAM_UNIT: return numbers(either, has_product(g, p->kernel) ? 2 : 1, value);
+    default: return numbers(either, 1, value);
+    }
 }
 
 unsigned ef_schedule_domain(const ef_kgraph *g, ef_backend backend, uint32_t param, uint64_t value[EF_SCHEDULE_VALUES])
 {
     const ef_kparam *p = &g->params.at[param];
-    (void)backend;
     if (p->kind == EF_PARAM_TILE)
-        return tiles(g, p, value);
+        return tiles(g, backend, param, value);
+    if (backend == EF_BACKEND_TRITON)
+        return gpu_values(g, p, value);
     value[0] = 0;
     return 1;
 }
 
 ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t threads)
 {
-    ef_schedule s = ef_guess_c(graph, threads);
-    s.backend = backend;
-    return s;
+    return backend == EF_BACKEND_TRITON ? ef_guess_triton(graph) : ef_guess_c(graph, threads);
 }

@@ -9,9 +9,24 @@ from pathlib import Path
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+from triton.runtime import interpreter
 
 ROOT = Path(__file__).parents[2]
 EQUIFORGE = ROOT / "build" / "equiforge"
+
+
+def _scalars_are_numbers():
+    """The interpreter keeps scalars as arrays of one element, which NumPy 2.4 no longer takes for numbers."""
+    original = interpreter._patch_lang_tensor
+
+    def patched(tensor, scope):
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
+
+    interpreter._patch_lang_tensor = patched
+
+
+_scalars_are_numbers()
 
 
 class Refused(Exception):
@@ -20,7 +35,7 @@ class Refused(Exception):
 
 def emit(file, *arguments):
     command = [EQUIFORGE, "emit", file, "--name", "program", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=60)
     if result.returncode != 0:
         raise Refused(result.stderr.strip())
     return result.stdout
@@ -68,4 +83,6 @@ def error(ours, reference):
     difference = torch.where(same, 0.0, ours - reference)
     if not difference.isfinite().all():
         return float("inf")
-    return float(difference.norm() / max(torch.where(same, 0.0, reference).norm(), ours.nan_to_num(0, 0, 0).norm(), 1e-30))
+    return float(
+        difference.norm() / max(torch.where(same, 0.0, reference).norm(), ours.nan_to_num(0, 0, 0).norm(), 1e-30)
+    )

@@ -1,0 +1,83 @@
+"""Generated Triton in Triton's interpreter: every program and every derivation, at small and odd sizes, under the
+default schedule and under drawn ones, against generated C, which the unit tests compare with the float64 evaluator."""
+
+import os
+import random
+import re
+
+import modules
+import pytest
+
+FOLDERS = ("derivations", "programs", "programs/variants")
+FILES = [f for folder in FOLDERS for f in sorted((modules.ROOT / "tests" / folder).glob("*.ef")) if "_b8" not in f.name]
+EXTENTS = (3, 5, 17, 20, 32, 33)
+TILES = (1, 4, 8, 16, 16, 32)
+DRAWS = int(os.environ.get("DRAWS", "1"))  # schedules drawn for each file
+
+
+def settings(text, random):
+    """Small extents for what may change, as an option; and tiles for all axes that may be there."""
+    dims = [name for name, _ in re.findall(r"^dim (\w+) = (\d+)", text, re.M)]
+    fixed = "slice" in text or "concat" in text
+    few = {name: random.choice((2, 3, 5)) for name in dims if name[0] in "bhg"}
+    sizes = [] if fixed else [f"{name}={few.get(name) or random.choice(EXTENTS)}" for name in dims]
+    tiles = {f"{name}.{level}": random.choice(TILES) for name in dims for level in (0, 1)}
+    return ["--dims", ",".join(sizes)] if sizes else [], tiles
+
+
+def legal(source, tiles):
+    """Those of the tiles whose axes the program has."""
+    names = set(re.findall(r"(?:k\d+\.)?(\w+\.[01])=", source))
+    return [f"{name}={extent}" for name, extent in tiles.items() if name in names]
+
+
+def check(file, arguments, folder, seed):
+    module = modules.load(modules.emit(file, *arguments), folder)
+    inputs = modules.inputs_of(module, seed)
+    outputs = module.program(*inputs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    dims = arguments[arguments.index("--dims") : arguments.index("--dims") + 2] if "--dims" in arguments else []
+    reference = modules.run_c(modules.emit(file, "--language", "c", *dims), module, inputs, folder)
+    assert max(modules.error(a, b) for a, b in zip(outputs, reference, strict=True)) < 3e-3
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_default_schedule_gives_what_c_gives(file, tmp_path):
+    sizes, _ = settings(file.read_text(), random.Random(file.stem))
+    check(file, sizes, tmp_path, seed=1)
+
+
+@pytest.mark.parametrize("draw", range(DRAWS))
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
+    draws = random.Random(f"{file.stem} {draw}")
+    sizes, tiles = settings(file.read_text(), draws)
+    source = modules.emit(file, *sizes)
+    chosen = [*legal(source, tiles), f"unit={draws.randrange(4) > 0:d}"]
+    try:
+        check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=draw)
+    except modules.Refused as refusal:
+        if "unit=0" not in chosen:
+            raise
+        assert "elements" in str(refusal) or "in parts" in str(refusal)  # too large without the matrix unit
+
+
+def test_large_tiles_are_refused_in_one_line():
+    with pytest.raises(modules.Refused) as refusal:
+        modules.emit("tests/derivations/mha_prefill_b1_rolling.ef", "--schedule", "q.0=4096,s.1=4096,h.0=32")
+    assert len(str(refusal.value).splitlines()) == 1
+    assert "elements" in str(refusal.value)
+
+
+def test_a_causal_loop_has_a_part_without_masks():
+    source = modules.emit("tests/derivations/mha_prefill_b1_rolling.ef")
+    loops = re.split(r"^    for ", source, flags=re.M)[1:]
+    assert len(loops) == 2
+    assert "tl.where(ge_" not in loops[0]
+    assert "tl.where(ge_" in loops[1]
+
+
+def test_whole_tiles_have_no_masks():
+    source = modules.emit("tests/derivations/gated_mlp_b16_fused.ef")
+    assert "mask=" not in source
+    assert source.count("tl.dot(") == 2
