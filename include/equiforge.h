@@ -335,8 +335,8 @@ typedef struct {
 
 /* Prints a program, plain or tiled, as code. C code has the function
  *     void NAME(void *const *in, void *const *out, char *work, int threads);
- * and the size of its workspace in bytes, NAME_work; Python code says how it is called. EQUIFORGE_FAILED when the language cannot express it under this schedule.
- * The source is owned by the program. */
+ * and the size of its workspace in bytes, NAME_work; Python code says how it is called. EQUIFORGE_FAILED when the
+ * language cannot express it under this schedule. The source is owned by the program. */
 EF_API equiforge_status equiforge_emit(equiforge_program *program, const equiforge_emit_options *options,
                                        const char **source);
 
