@@ -88,8 +88,9 @@ typedef struct {
     const char *text; /* in the text form; a module's regions and external calls (as comments) in order */
 } equiforge_inspection;
 
-/* What a file consists of: a program in text form (.ef) or a module exported by PyTorch (.pt2), which is checked whole,
- * weights included. EQUIFORGE_BAD_INPUT when it cannot be read. Owned by the session. */
+/* What a file consists of: a program in text form (.ef), a module exported by PyTorch (.pt2), which is checked whole,
+ * weights included, or an optimised module (.efz), whose operators are those of its programs as they were given.
+ * EQUIFORGE_BAD_INPUT when it cannot be read. Owned by the session. */
 EF_API equiforge_status equiforge_inspect_file(equiforge_session *session, const char *path,
                                                equiforge_inspection *inspection);
 /* The same for an open program. Cannot fail. */
@@ -251,6 +252,7 @@ typedef struct {
 typedef struct {
     const char *target; /* "auto" or "cpu"; NULL: "auto" */
     double budget_s;    /* for everything, seconds, 0: 300 */
+    const char *output; /* the .efz file to write, see equiforge_plan_open; NULL: none */
     const char *store;  /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
                          * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
@@ -304,11 +306,12 @@ EF_API const char *const *equiforge_python(equiforge_session *session, const cha
 
 /* ---- optimised modules (design, sections 1 and 10) ---- */
 
-/* What an .efz file holds: regions with their code, calls of PyTorch, and how values go between them. */
+/* What an .efz file holds (docs/efz.md): regions with their code, calls of PyTorch, and how values go between them.
+ * Weights are not in it. */
 typedef struct equiforge_plan equiforge_plan;
 
-/* Reads a file and checks all of it; runs nothing. EQUIFORGE_BAD_INPUT when it is damaged, of another version or no such
- * file; *plan is NULL then. The session must outlive the plan. */
+/* Reads a file and checks all of it; runs nothing. EQUIFORGE_BAD_INPUT when it is damaged, of another version or no
+ * such file; *plan is NULL then. The session must outlive the plan. */
 EF_API equiforge_status equiforge_plan_open(equiforge_session *session, const char *path, equiforge_plan **plan);
 /* NULL is allowed. */
 EF_API void equiforge_plan_close(equiforge_plan *plan);
@@ -317,12 +320,39 @@ EF_API void equiforge_plan_close(equiforge_plan *plan);
 EF_API const char *equiforge_plan_describe(equiforge_plan *plan);
 
 /* Compiles and loads a region whose language is "c", to run with so many threads (0: one a processor). This runs the
- * system's compiler, and calls run code of the file: trust its origin. EQUIFORGE_BAD_INPUT when there is no such region;
- * EQUIFORGE_FAILED when it cannot be compiled. */
+ * system's compiler, and calls run code of the file: trust its origin. EQUIFORGE_BAD_INPUT when there is no such
+ * region; EQUIFORGE_FAILED when it cannot be compiled. */
 EF_API equiforge_status equiforge_plan_prepare(equiforge_plan *plan, uint32_t region, uint32_t threads);
 /* Runs a prepared region on contiguous tensors of its program's inputs and outputs, in order. One call of a region at a
  * time: its workspace belongs to it. */
 EF_API void equiforge_plan_call(equiforge_plan *plan, uint32_t region, void *const *in, void *const *out);
+
+typedef struct {
+    double us, original_us; /* of one call, cold: as implemented, and as given */
+    double rel_l2;          /* with check: the largest relative L2 error, over several distributions of inputs */
+    uint32_t uses;          /* how often the module calls it */
+} equiforge_region_result;
+
+/* Of a module: the sum of its regions over their uses, the largest error. What stays in PyTorch is not run. */
+typedef struct {
+    double us, original_us, rel_l2;
+    size_t regions, externals;
+    const equiforge_region_result *region;
+} equiforge_plan_result;
+
+/* Compiles, checks and times the implementations on random inputs, in worker processes of the target's device. THIS
+ * RUNS CODE FROM THE FILE. Of the options, `dims` and `tiles` must be NULL: implementations are for one size.
+ * EQUIFORGE_FAILED when the device is not here, or an implementation cannot be compiled or is wrong. Owned by the plan.
+ */
+EF_API equiforge_status equiforge_plan_run(equiforge_plan *plan, const equiforge_run_options *options,
+                                           equiforge_plan_result *result);
+/* Why the implementations equal the programs as they were given: derived again from the two, and validated by the
+ * separate checker, whatever the file says; as equiforge_explain, for all regions one after the other. Owned by the
+ * plan. */
+EF_API equiforge_status equiforge_plan_explain(equiforge_plan *plan, const equiforge_limits *limits,
+                                               equiforge_explanation *explanation);
+/* Writes one self-contained HTML page. EQUIFORGE_FAILED when it cannot be written. */
+EF_API equiforge_status equiforge_plan_report(equiforge_plan *plan, const char *path);
 
 /* ---- code (paper, section 6.1) ---- */
 

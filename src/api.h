@@ -2,9 +2,11 @@
 #ifndef EF_API_H
 #define EF_API_H
 
+#include "codegen/execute.h"
 #include "equiforge.h"
 #include "frontend/module.h"
 #include "ir/expr.h"
+#include "plan/plan.h"
 #include "rules/language.h"
 #include "search/derive.h"
 #include "support/arena.h"
@@ -25,6 +27,14 @@ struct equiforge_program {
     ef_program *ir;
     ef_module *module; /* owns `ir` when it came from an archive; else NULL */
     ef_arena *inspection, *torch, *search, *explanation, *run, *optimum;
+};
+
+struct equiforge_plan {
+    equiforge_session *session;
+    ef_plan *plan;
+    ef_native *native; /* by region; without a library until it is prepared */
+    char *description;
+    ef_arena *result, *explanation;
 };
 
 /* Every call that can fail starts here: the message is about this call alone. */

@@ -5,9 +5,78 @@
 
 #include "api.h"
 #include "frontend/exported.h"
+#include "plan/check.h"
 #include "support/archive.h"
 #include "support/hash.h"
 #include "support/strbuf.h"
+
+/* ---- what all kinds need ---- */
+
+/* A size below 0 is known at run time only. The element type's name must stay. */
+static equiforge_tensor tensor_of(ef_arena *arena, const char *name, const char *dtype, uint32_t rank,
+                                  const int64_t *sizes)
+{
+    ef_strbuf text = {0};
+    equiforge_tensor tensor = {.name = ef_arena_strndup(arena, name, strlen(name)), .rank = rank, .dtype = dtype};
+    const char **dim = ef_arena_alloc(arena, rank * sizeof *dim);
+    uint64_t *size = ef_arena_alloc(arena, rank * sizeof *size);
+    ef_strbuf_printf(&text, "%s[", dtype);
+    for (uint32_t i = 0; i < rank; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)sizes[i]);
+        dim[i] = sizes[i] < 0 ? "?" : ef_arena_strndup(arena, number, strlen(number));
+        size[i] = sizes[i] < 0 ? 0 : (uint64_t)sizes[i];
+        ef_strbuf_printf(&text, "%s%s", i ? ", " : "", dim[i]);
+    }
+    ef_strbuf_puts(&text, "]");
+    tensor.type = ef_arena_strndup(arena, text.text, text.length);
+    tensor.dim = dim;
+    tensor.size = size;
+    ef_strbuf_free(&text);
+    return tensor;
+}
+
+/* Counts names. */
+typedef struct {
+    ef_intern *names;
+    EF_VEC(uint32_t) count;
+} counter;
+
+static counter counter_new(void)
+{
+    return (counter){.names = ef_intern_new()};
+}
+
+static void count_one(counter *c, const char *name, uint32_t times)
+{
+    int fresh;
+    uint32_t id = ef_intern_put(c->names, name, strlen(name), &fresh);
+    if (fresh)
+        ef_vec_push(&c->count, 0);
+    c->count.at[id] += times;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const equiforge_operator *)a)->name, ((const equiforge_operator *)b)->name);
+}
+
+/* What was counted, by name; frees the counter. */
+static const equiforge_operator *counted(counter *c, ef_arena *arena, size_t *count)
+{
+    equiforge_operator *op = ef_arena_alloc(arena, c->count.count * sizeof *op);
+    for (uint32_t i = 0; i < c->count.count; i++) {
+        size_t length;
+        const char *name = ef_intern_at(c->names, i, &length);
+        op[i] = (equiforge_operator){ef_arena_strndup(arena, name, length), c->count.at[i]};
+    }
+    *count = c->count.count;
+    if (*count)
+        qsort(op, *count, sizeof *op, by_name);
+    ef_intern_free(c->names);
+    ef_vec_free(&c->count);
+    return op;
+}
 
 /* ---- modules ---- */
 
@@ -27,25 +96,7 @@ static const char *dtype_name(ef_xscalar dtype)
 
 static equiforge_tensor describe(ef_arena *arena, const char *name, const ef_xvalue *v)
 {
-    ef_strbuf text = {0};
-    equiforge_tensor tensor = {.name = ef_arena_strndup(arena, name, strlen(name)), .rank = v->rank};
-    const char **dim = ef_arena_alloc(arena, v->rank * sizeof *dim);
-    uint64_t *size = ef_arena_alloc(arena, v->rank * sizeof *size);
-    tensor.dtype = dtype_name(v->dtype);
-    ef_strbuf_printf(&text, "%s[", tensor.dtype);
-    for (uint32_t i = 0; i < v->rank; i++) {
-        char number[24];
-        snprintf(number, sizeof number, "%lld", (long long)v->size[i]);
-        dim[i] = v->size[i] < 0 ? "?" : ef_arena_strndup(arena, number, strlen(number));
-        size[i] = v->size[i] < 0 ? 0 : (uint64_t)v->size[i];
-        ef_strbuf_printf(&text, "%s%s", i ? ", " : "", dim[i]);
-    }
-    ef_strbuf_puts(&text, "]");
-    tensor.type = ef_arena_strndup(arena, text.text, text.length);
-    tensor.dim = dim;
-    tensor.size = size;
-    ef_strbuf_free(&text);
-    return tensor;
+    return tensor_of(arena, name, dtype_name(v->dtype), v->rank, v->size);
 }
 
 static bool is_tensor(const ef_exported *m, uint32_t value)
@@ -79,44 +130,16 @@ static void list_outputs(const ef_exported *m, ef_arena *arena, equiforge_inspec
     out->output = output;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const equiforge_operator *)a)->name, ((const equiforge_operator *)b)->name);
-}
-
-/* Distinct names in alphabetical order, with how often each occurs; NULL does not count. */
-static size_t count_names(const char *const *name, uint32_t count, ef_arena *arena, const equiforge_operator **out)
-{
-    equiforge_operator *op = ef_arena_alloc(arena, count * sizeof *op);
-    ef_intern *names = ef_intern_new();
-    for (uint32_t i = 0; i < count; i++) {
-        int fresh;
-        if (!name[i])
-            continue;
-        uint32_t id = ef_intern_put(names, name[i], strlen(name[i]), &fresh);
-        if (fresh)
-            op[id].name = ef_arena_strndup(arena, name[i], strlen(name[i]));
-        op[id].count++;
-    }
-    size_t distinct = ef_intern_count(names);
-    ef_intern_free(names);
-    if (distinct)
-        qsort(op, distinct, sizeof *op, by_name);
-    *out = op;
-    return distinct;
-}
-
 static void list_operators(const ef_module *m, ef_arena *arena, equiforge_inspection *out)
 {
-    uint32_t nodes = m->exported->nodes;
-    const char **target = ef_arena_alloc(arena, nodes * sizeof *target);
-    const char **external = ef_arena_alloc(arena, m->steps * sizeof *external);
-    for (uint32_t i = 0; i < nodes; i++)
-        target[i] = m->exported->node[i].target;
+    counter operators = counter_new(), externals = counter_new();
+    for (uint32_t i = 0; i < m->exported->nodes; i++)
+        count_one(&operators, m->exported->node[i].target, 1);
     for (uint32_t i = 0; i < m->steps; i++)
-        external[i] = m->step[i].kind == EF_MS_EXTERNAL ? m->step[i].target : NULL;
-    out->operators = count_names(target, nodes, arena, &out->op);
-    out->externals = count_names(external, m->steps, arena, &out->external);
+        if (m->step[i].kind == EF_MS_EXTERNAL)
+            count_one(&externals, m->step[i].target, 1);
+    out->op = counted(&operators, arena, &out->operators);
+    out->external = counted(&externals, arena, &out->externals);
 }
 
 static bool inspect_module(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
@@ -138,6 +161,73 @@ static bool inspect_module(const char *path, ef_arena *arena, equiforge_inspecti
     return fine;
 }
 
+/* ---- optimised modules ---- */
+
+static equiforge_tensor describe_value(ef_arena *arena, const char *name, const ef_mvalue *v)
+{
+    const char *dtype = v->dtype < EF_DTYPE_COUNT ? ef_dtype_names[v->dtype] : v->torch_dtype;
+    return tensor_of(arena, name, ef_arena_strndup(arena, dtype, strlen(dtype)), v->rank, v->size);
+}
+
+static void list_values(const ef_plan *plan, ef_arena *arena, equiforge_inspection *out)
+{
+    equiforge_tensor *input = ef_arena_alloc(arena, plan->values * sizeof *input);
+    equiforge_tensor *parameter = ef_arena_alloc(arena, plan->values * sizeof *parameter);
+    equiforge_tensor *output = ef_arena_alloc(arena, plan->outputs * sizeof *output);
+    for (uint32_t i = 0; i < plan->values; i++) {
+        const ef_mvalue *v = &plan->value[i];
+        if (v->kind == EF_MV_INPUT)
+            input[out->inputs++] = describe_value(arena, v->name, v);
+        else if (v->kind != EF_MV_RESULT)
+            parameter[out->parameters++] = describe_value(arena, v->target, v);
+    }
+    for (uint32_t i = 0; i < plan->outputs; i++)
+        if (plan->output[i].value != EF_NONE)
+            output[out->outputs++] =
+                describe_value(arena, plan->value[plan->output[i].value].name, &plan->value[plan->output[i].value]);
+    out->input = input;
+    out->parameter = parameter;
+    out->output = output;
+}
+
+/* Operators of all programs as they were given, and calls that stay. */
+static bool list_plan_operators(const ef_plan *plan, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
+{
+    counter operators = counter_new(), externals = counter_new();
+    bool fine = true;
+    for (uint32_t i = 0; i < plan->steps && fine; i++) {
+        ef_plan_programs programs;
+        equiforge_inspection one;
+        if (plan->step[i].kind == EF_MS_EXTERNAL) {
+            count_one(&externals, plan->step[i].target, 1);
+            continue;
+        }
+        fine = ef_plan_programs_open(&plan->region[plan->step[i].region], &programs, diag);
+        if (!fine)
+            break;
+        ef_api_inspect(programs.program, arena, &one);
+        for (size_t k = 0; k < one.operators; k++)
+            count_one(&operators, one.op[k].name, one.op[k].count);
+        ef_plan_programs_close(&programs);
+    }
+    out->op = counted(&operators, arena, &out->operators);
+    out->external = counted(&externals, arena, &out->externals);
+    return fine;
+}
+
+static bool inspect_plan(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
+{
+    ef_plan *plan = ef_plan_read(path, diag);
+    *out = (equiforge_inspection){0};
+    if (!plan)
+        return false;
+    out->name = ef_arena_strndup(arena, plan->name, strlen(plan->name));
+    list_values(plan, arena, out);
+    bool fine = list_plan_operators(plan, arena, out, diag);
+    ef_plan_free(plan);
+    return fine;
+}
+
 /* ---- any file ---- */
 
 static bool inspect_text(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
@@ -154,7 +244,7 @@ static bool inspect_text(const char *path, ef_arena *arena, equiforge_inspection
 static const struct {
     const char *end;
     bool (*inspect)(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag);
-} kinds[] = {{".ef", inspect_text}, {".pt2", inspect_module}};
+} kinds[] = {{".ef", inspect_text}, {".pt2", inspect_module}, {".efz", inspect_plan}};
 
 equiforge_status equiforge_inspect_file(equiforge_session *session, const char *path, equiforge_inspection *inspection)
 {
@@ -164,6 +254,6 @@ equiforge_status equiforge_inspect_file(equiforge_session *session, const char *
     for (size_t i = 0; dot && i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(dot, kinds[i].end) == 0)
             return kinds[i].inspect(path, arena, inspection, diag) ? EQUIFORGE_OK : EQUIFORGE_BAD_INPUT;
-    ef_fail(diag, "%.300s: is none of the kinds that can be read: .ef, .pt2", path);
+    ef_fail(diag, "%.300s: is none of the kinds that can be read: .ef, .pt2, .efz", path);
     return EQUIFORGE_BAD_INPUT;
 }

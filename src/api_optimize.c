@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "api.h"
+#include "plan/plan.h"
 #include "support/deepstack.h"
 #include "tune/optimize.h"
+#include "tune/optimum.h"
 #include "tune/worker.h"
 
 typedef struct {
@@ -71,6 +73,24 @@ static equiforge_optimum report_optimum(const ef_optimum *o, const char *note)
     };
 }
 
+/* ---- the file ---- */
+
+/* The module with its implementation. */
+static bool write_plan(ef_program *program, const ef_device *device, const ef_optimum *o, const char *path,
+                       ef_diag *diag)
+{
+    ef_module *module = ef_module_of_program(program, diag);
+    if (!module)
+        return false;
+    ef_plan *plan = ef_plan_new(module, device->name);
+    plan->elapsed_s = o->elapsed_s;
+    plan->region[0] = ef_optimum_region(o, device);
+    bool fine = ef_plan_write(plan, path, diag);
+    ef_plan_free(plan);
+    ef_module_free(module);
+    return fine;
+}
+
 equiforge_status equiforge_optimize(equiforge_program *program, const equiforge_optimize_options *options,
                                     equiforge_optimum *optimum)
 {
@@ -92,6 +112,8 @@ equiforge_status equiforge_optimize(equiforge_program *program, const equiforge_
     if (!call.fine)
         return EQUIFORGE_FAILED;
     *optimum = report_optimum(&found, ef_arena_strndup(program->optimum, note.text, strlen(note.text)));
+    if (options->output && !write_plan(program->ir, &device, &found, options->output, diag))
+        return EQUIFORGE_FAILED;
     return EQUIFORGE_OK;
 }
 

@@ -10,13 +10,6 @@
 #include "plan/plan.h"
 #include "tune/python.h"
 
-struct equiforge_plan {
-    equiforge_session *session;
-    ef_plan *plan;
-    ef_native *native; /* by region; without a library until it is prepared */
-    char *description;
-};
-
 equiforge_status equiforge_plan_open(equiforge_session *session, const char *path, equiforge_plan **plan)
 {
     *plan = NULL;
@@ -36,6 +29,8 @@ void equiforge_plan_close(equiforge_plan *plan)
         return;
     for (uint32_t i = 0; i < plan->plan->regions; i++)
         ef_native_close(&plan->native[i]);
+    ef_arena_free(plan->result);
+    ef_arena_free(plan->explanation);
     ef_plan_free(plan->plan);
     free(plan->native);
     free(plan->description);

@@ -150,3 +150,9 @@ bool cli_arguments(int argc, char **argv, const cli_option *options, size_t coun
         cli_fail("%s: FILE is missing; see equiforge %s --help", verb, verb);
     return !file || *file;
 }
+
+bool cli_is_plan(const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    return dot && strcmp(dot, ".efz") == 0;
+}

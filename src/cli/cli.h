@@ -28,6 +28,9 @@ typedef struct {
  * one FILE where `file` is not NULL. False after a message. */
 bool cli_arguments(int argc, char **argv, const cli_option *options, size_t count, const char **file);
 
+/* Whether a file is an optimised module, by its name: ".efz". */
+bool cli_is_plan(const char *file);
+
 /* One line on stderr. Returns 2. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The session's message on stderr. Returns the status. */
@@ -43,6 +46,7 @@ int cli_search(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_run(int argc, char **argv);
+int cli_report_page(int argc, char **argv);
 int cli_optimize(int argc, char **argv);
 int cli_worker(int argc, char **argv);
 int cli_emit(int argc, char **argv);

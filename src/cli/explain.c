@@ -1,4 +1,4 @@
-/* equiforge explain --from A --to B: the equations, each by one rule, from which A = B follows. */
+/* equiforge explain OUT.efz, or --from A --to B: the equations, each by one rule, from which A = B follows. */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,29 +64,57 @@ static int explain(equiforge_session *session, equiforge_program *const *program
     return status;
 }
 
-int cli_explain(int argc, char **argv)
+static int explain_files(const char *const *file, const equiforge_limits *limits, bool json)
 {
-    const char *file[2] = {NULL, NULL}; /* from, to */
-    bool json = false;
-    equiforge_limits limits = {0};
-    const cli_option options[] = {{"--json", CLI_FLAG, &json},
-                                  {"--from", CLI_TEXT, &file[0]},
-                                  {"--to", CLI_TEXT, &file[1]},
-                                  {"--time-limit", CLI_SECONDS, &limits.time_limit},
-                                  {"--node-limit", CLI_COUNT, &limits.node_limit}};
-    if (!cli_arguments(argc, argv, options, 5, NULL))
-        return EQUIFORGE_BAD_INPUT;
-    if (!file[0] || !file[1])
-        return cli_fail("explain: %s FILE is missing; see equiforge explain --help", file[0] ? "--to" : "--from");
     equiforge_session *session = equiforge_session_new();
     equiforge_program *program[2] = {NULL, NULL};
     equiforge_status status = equiforge_open(session, file[0], &program[0]);
     if (status == EQUIFORGE_OK)
         status = equiforge_open(session, file[1], &program[1]);
     int exit_status =
-        status == EQUIFORGE_OK ? explain(session, program, file, &limits, json) : cli_report(session, status);
+        status == EQUIFORGE_OK ? explain(session, program, file, limits, json) : cli_report(session, status);
     equiforge_close(program[1]);
     equiforge_close(program[0]);
     equiforge_session_free(session);
     return exit_status;
+}
+
+static int explain_plan(const char *file, const equiforge_limits *limits, bool json)
+{
+    equiforge_session *session = equiforge_session_new();
+    equiforge_plan *plan;
+    equiforge_explanation explanation;
+    equiforge_status status = equiforge_plan_open(session, file, &plan);
+    if (status == EQUIFORGE_OK)
+        status = equiforge_plan_explain(plan, limits, &explanation);
+    if (status != EQUIFORGE_OK)
+        cli_report(session, status);
+    else if (!json)
+        print_text(&explanation);
+    else if (!print_json(&explanation))
+        status = EQUIFORGE_FAILED;
+    equiforge_plan_close(plan);
+    equiforge_session_free(session);
+    return status;
+}
+
+int cli_explain(int argc, char **argv)
+{
+    const char *pair[2] = {NULL, NULL}, *file = NULL; /* from, to */
+    bool json = false, two = false;
+    equiforge_limits limits = {0};
+    const cli_option options[] = {{"--json", CLI_FLAG, &json},
+                                  {"--from", CLI_TEXT, &pair[0]},
+                                  {"--to", CLI_TEXT, &pair[1]},
+                                  {"--time-limit", CLI_SECONDS, &limits.time_limit},
+                                  {"--node-limit", CLI_COUNT, &limits.node_limit}};
+    for (int i = 1; i < argc; i++)
+        two = two || strncmp(argv[i], "--from", 6) == 0 || strncmp(argv[i], "--to", 4) == 0;
+    if (!cli_arguments(argc, argv, options, 5, two ? NULL : &file))
+        return EQUIFORGE_BAD_INPUT;
+    if (two && (!pair[0] || !pair[1]))
+        return cli_fail("explain: %s FILE is missing; see equiforge explain --help", pair[0] ? "--to" : "--from");
+    if (!two && !cli_is_plan(file))
+        return cli_fail("explain: takes an optimised module (.efz), or two programs: --from A --to B");
+    return two ? explain_files(pair, &limits, json) : explain_plan(file, &limits, json);
 }

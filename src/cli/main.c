@@ -12,7 +12,7 @@ static const struct {
 } verbs[] = {
     {"inspect", cli_inspect,
      "inspect FILE [--text|--torch|--json]\n"
-     "  Inputs, outputs and operators of a program (.ef) or an exported module (.pt2).\n",
+     "  Inputs, outputs and operators of a program (.ef), an exported module (.pt2) or an optimised one (.efz).\n",
      "  --text             prints the programs in text form, with a module's external calls as comments, instead\n"
      "  --torch            prints a program as PyTorch source instead\n"
      "  --json             one JSON object\n"},
@@ -38,9 +38,12 @@ static const struct {
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},
     {"optimize", cli_optimize,
-     "optimize FILE [--target T] [--budget TIME] [--limit N] [--store PATH] [--threads N] [--seed S]\n"
-     "                [--json]\n"
+     "optimize FILE [-o OUT.efz] [--target T] [--budget TIME] [--limit N] [--store PATH] [--threads N]
+     "
+     "                [--seed S] [--json]
+     "
      "  Finds a fast implementation of a program for a device by search and measurement.\n",
+     "  -o OUT.efz         write what was found\n"
      "  --target T         auto or cpu (auto)\n"
      "  --budget TIME      for everything: 90s, 5m, 1h (5m)\n"
      "  --limit N          implementations to measure at most (as many as the budget allows)\n"
@@ -52,8 +55,10 @@ static const struct {
      "  --json             one JSON object\n"
      "Ctrl-C finishes with the best so far. The next run goes on where this one stopped.\n"},
     {"explain", cli_explain,
-     "explain --from A --to B [--time-limit S] [--node-limit N] [--json]\n"
-     "  Why program A equals program B: equations, each by one rule, from which it follows; checked.\n",
+     "explain OUT.efz | --from A --to B [--time-limit S] [--node-limit N] [--json]\n"
+     "  Why program A equals program B, or an implementation the program that it was found for: equations, each by "
+     "one\n"
+     "  rule, from which it follows; derived anew and checked.\n",
      "  --from A, --to B   the two programs, with the same types of outputs\n"
      "  --time-limit S     seconds of saturation (600)\n"
      "  --node-limit N     e-nodes (1000000)\n"
@@ -73,10 +78,16 @@ static const struct {
      "  --budget TIME      of each optimisation (5m)\n"
      "  --baselines        measures the others only\n"
      "  --json             one JSON object\n"},
+    {"report", cli_report_page,
+     "report OUT.efz -o PAGE.html\n"
+     "  One self-contained page about an optimised module: code, schedules, measurements, derivations.\n",
+     "  -o PAGE.html       where to write it\n"},
     {"run", cli_run,
      "run FILE [--check] [--repeat N] [--dims NAME=N,...] [--tile AXIS=N,...] [--threads N] [--seed S] [--emit] "
      "[--json]\n"
-     "  Compiles a program to C with the system's compiler, runs and times it on this processor.\n",
+     "  Compiles a program to C with the system's compiler, runs and times it on this processor; of an optimised "
+     "module\n"
+     "  (.efz) the code that is in it, which you must trust, on the device that it is for.\n",
      "  --check            compare with a float64 evaluator, on several distributions of inputs; exit status 1 when\n"
      "                     the error is too large for the outputs' types\n"
      "  --repeat N         timed calls, of which the median counts (10)\n"

@@ -135,13 +135,10 @@ int cli_optimize(int argc, char **argv)
     const char *file = NULL, *budget = NULL;
     bool json = false;
     equiforge_optimize_options wanted = {.seed = 1};
-    const cli_option options[] = {{"--json", CLI_FLAG, &json},
-                                  {"--target", CLI_TEXT, &wanted.target},
-                                  {"--budget", CLI_TEXT, &budget},
-                                  {"--store", CLI_TEXT, &wanted.store},
-                                  {"--threads", CLI_COUNT, &wanted.threads},
-                                  {"--seed", CLI_SEED, &wanted.seed},
-                                  {"--limit", CLI_SEED, &wanted.limit}};
+    const cli_option options[] = {{"--json", CLI_FLAG, &json},        {"--target", CLI_TEXT, &wanted.target},
+                                  {"--budget", CLI_TEXT, &budget},    {"--store", CLI_TEXT, &wanted.store},
+                                  {"-o", CLI_TEXT, &wanted.output},   {"--threads", CLI_COUNT, &wanted.threads},
+                                  {"--seed", CLI_SEED, &wanted.seed}, {"--limit", CLI_SEED, &wanted.limit}};
     if (!cli_arguments(argc, argv, options, sizeof options / sizeof *options, &file))
         return EQUIFORGE_BAD_INPUT;
     if (budget && !read_budget(budget, &wanted.budget_s))

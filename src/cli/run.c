@@ -1,4 +1,4 @@
-/* equiforge run FILE: compiles a program for this processor, runs it, and says how fast and how exact it is. */
+/* equiforge run FILE: compiles a program or an optimised module, runs it, and says how fast and how exact it is. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +25,52 @@ static void print_text(const char *file, const equiforge_run_result *r, bool che
         printf("%srelative L2 error %.3g (%s inputs)\n", emit ? "// " : "", r->rel_l2, r->inputs);
 }
 
+/* ---- optimised modules ---- */
+
+static bool print_plan_json(const equiforge_plan_result *r, bool check)
+{
+    json_t *regions = json_array();
+    for (size_t i = 0; i < r->regions; i++) {
+        const equiforge_region_result *one = &r->region[i];
+        json_array_append_new(regions, json_pack("{s:f, s:f, s:f, s:I}", "us", one->us, "original_us", one->original_us,
+                                                 "rel_l2", one->rel_l2, "uses", (json_int_t)one->uses));
+    }
+    json_t *object = json_pack("{s:f, s:f, s:I, s:o}", "us", r->us, "original_us", r->original_us, "external",
+                               (json_int_t)r->externals, "regions", regions);
+    if (check)
+        json_object_set_new(object, "rel_l2", json_real(r->rel_l2));
+    return cli_json(object);
+}
+
+static void print_plan_text(const char *file, const equiforge_plan_result *r, bool check)
+{
+    printf("%s: %.1f us, as given %.1f us, %zu region%s\n", file, r->us, r->original_us, r->regions,
+           r->regions == 1 ? "" : "s");
+    if (check)
+        printf("relative L2 error %.3g\n", r->rel_l2);
+    if (r->externals)
+        printf("%zu calls stay in PyTorch and were not run\n", r->externals);
+}
+
+static int run_plan(const char *file, const equiforge_run_options *run, bool json)
+{
+    equiforge_session *session = equiforge_session_new();
+    equiforge_plan *plan;
+    equiforge_plan_result result;
+    equiforge_status status = equiforge_plan_open(session, file, &plan);
+    if (status == EQUIFORGE_OK)
+        status = equiforge_plan_run(plan, run, &result);
+    if (status != EQUIFORGE_OK)
+        cli_report(session, status);
+    else if (!json)
+        print_plan_text(file, &result, run->check);
+    else if (!print_plan_json(&result, run->check))
+        status = EQUIFORGE_FAILED;
+    equiforge_plan_close(plan);
+    equiforge_session_free(session);
+    return status;
+}
+
 int cli_run(int argc, char **argv)
 {
     const char *file = NULL;
@@ -38,6 +84,10 @@ int cli_run(int argc, char **argv)
         return EQUIFORGE_BAD_INPUT;
     if (run.threads > 1024)
         return cli_fail("run: --threads takes at most 1024");
+    if (cli_is_plan(file) && (run.dims || run.tiles || emit))
+        return cli_fail("run: --dims, --tile and --emit are for programs in text form");
+    if (cli_is_plan(file))
+        return run_plan(file, &run, json);
     equiforge_session *session = equiforge_session_new();
     equiforge_program *program;
     equiforge_run_result result;

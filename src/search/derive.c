@@ -130,7 +130,7 @@ bool ef_derive(const ef_program *from, const ef_program *to, const ef_search_opt
                ef_derivation *out, ef_diag *diag)
 {
     derivation d = {.from = from, .to = to, .options = options, .arena = arena, .out = out, .diag = diag};
-    *out = (ef_derivation){.stop = ""};
+    *out = (ef_derivation){0};
     ef_with_deep_stack(derive_deep, &d);
     return d.fine;
 }

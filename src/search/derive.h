@@ -16,7 +16,7 @@ typedef struct {
     bool contained;   /* every output of the second stood in its counterpart's class after saturating the first alone */
     bool equal;       /* every output is equal to its counterpart */
     bool saturated;   /* the search was complete: what is not equal cannot be shown by these rules */
-    const char *stop; /* why the search ended */
+    const char *stop; /* why the search ended, NULL: it did not come that far */
     bool checked;     /* the checker accepted every proof */
     uint32_t equations;
     const ef_equation *equation; /* by output, then in the order in which the search found them */

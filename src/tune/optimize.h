@@ -6,7 +6,7 @@
 #ifndef EF_TUNE_OPTIMIZE_H
 #define EF_TUNE_OPTIMIZE_H
 
-#include "ir/expr.h"
+#include "search/derive.h"
 #include "tune/device.h"
 #include "tune/store.h"
 
@@ -44,8 +44,12 @@ typedef struct {
     bool original; /* the program itself is the best that was found */
     bool stopped;  /* progress asked to stop */
     const char *schedule, *source, *entry;
-    const char *program; /* the candidate, in text form */
-    const char *device;  /* who measured, with versions */
+    const char *program;   /* the candidate, in text form */
+    const char *reference; /* the program that it implements, in text form: the one that was asked for, or one that
+                            * differs from it in names only */
+    uint32_t equations;    /* why the two are equal; 0: they are one, or it was not found again in time */
+    const ef_equation *equation;
+    const char *device; /* who measured, with versions */
 } ef_optimum;
 
 /* False and a message when nothing could be measured. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define ENTRY "ef_program"
+#define DERIVE_S 60.0
 #define ENOUGH 0.9 /* of the wanted budget: that much was spent is as good */
 
 static const char *take(ef_arena *arena, ef_strbuf *text)
@@ -17,11 +18,26 @@ static const char *take(ef_arena *arena, ef_strbuf *text)
     return copy;
 }
 
+/* Why the implementation equals the program: derived anew, because by now the search's e-graph is gone. It is no reason
+ * to give up what was measured when that takes too long. */
+static void derive(ef_optimum *o, const ef_program *program, ef_arena *arena)
+{
+    const ef_search_options limits = {.time_limit = DERIVE_S};
+    ef_derivation derivation;
+    ef_program *candidate =
+        ef_program_parse(ef_dag_ctx(program->dag), o->program, strlen(o->program), "candidate", NULL);
+    if (candidate && ef_derive(program, candidate, &limits, arena, &derivation, NULL)) {
+        o->equations = derivation.equations;
+        o->equation = derivation.equation;
+    }
+    ef_program_free(candidate);
+}
+
 void ef_optimum_describe(ef_optimum *o, const ef_families *families, const ef_trip *best, const ef_device *device,
                          ef_arena *arena, ef_diag *diag)
 {
     const ef_family *family = &families->list.at[best->family];
-    ef_strbuf source = {0}, text = {0}, program = {0};
+    ef_strbuf source = {0}, text = {0}, program = {0}, reference = {0};
     ef_schedule schedule = ef_family_schedule(family, best->choice);
     device->print(family->graph, &schedule, ENTRY, &source, diag);
     ef_schedule_free(&schedule);
@@ -31,20 +47,34 @@ void ef_optimum_describe(ef_optimum *o, const ef_families *families, const ef_tr
     o->source = take(arena, &source);
     o->schedule = take(arena, &text);
     o->program = take(arena, &program);
+    ef_program_print(families->program, &reference);
+    o->reference = take(arena, &reference);
     o->kernels = family->graph->kernels.count;
     o->family = family->hash;
+    derive(o, families->program, arena);
 }
 
 /* ---- as JSON ---- */
 
+static json_t *write_equations(const ef_optimum *o)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < o->equations; i++) {
+        const ef_equation *e = &o->equation[i];
+        json_array_append_new(list, json_pack("[s, s, s, s]", e->output, e->rule, e->before, e->after));
+    }
+    return list;
+}
+
 void ef_optimum_keep(const ef_optimum *o, ef_store *store, const char *program, double budget_s)
 {
     json_t *json = json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:s, s:s}", "us", o->us, "warm_us",
-        o->warm_us, "original_us", o->original_us, "floor_us", o->floor_us, "rel_l2", o->rel_l2, "kernels",
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:s, s:s, s:s, s:o}", "us", o->us,
+        "warm_us", o->warm_us, "original_us", o->original_us, "floor_us", o->floor_us, "rel_l2", o->rel_l2, "kernels",
         (json_int_t)o->kernels, "families", (json_int_t)o->families, "measured", (json_int_t)o->measured, "failed",
         (json_int_t)o->failed, "candidates", (json_int_t)o->candidates, "family", (json_int_t)o->family, "original",
-        o->original, "schedule", o->schedule, "source", o->source, "entry", o->entry, "program", o->program);
+        o->original, "schedule", o->schedule, "source", o->source, "entry", o->entry, "program", o->program,
+        "reference", o->reference, "derivation", write_equations(o));
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (text)
         ef_store_put_best(store, program, o->device, text, isfinite(budget_s) ? budget_s : 1e300);
@@ -68,12 +98,27 @@ static uint64_t count_of(const json_t *json, const char *key)
     return (uint64_t)json_integer_value(json_object_get(json, key));
 }
 
+static void read_equations(ef_optimum *o, const json_t *list, ef_arena *arena)
+{
+    ef_equation *equation = ef_arena_alloc(arena, json_array_size(list) * sizeof *equation);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *parts = json_array_get(list, i);
+        const char **part[] = {&equation[i].output, &equation[i].rule, &equation[i].before, &equation[i].after};
+        for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
+            const char *text = json_string_value(json_array_get(parts, k));
+            *part[k] = ef_arena_strndup(arena, text ? text : "", text ? strlen(text) : 0);
+        }
+    }
+    o->equations = (uint32_t)json_array_size(list);
+    o->equation = equation;
+}
+
 bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, double budget_s, ef_arena *arena)
 {
     double spent = 0;
     const char *text = ef_store_best(store, program, o->device, &spent, arena);
     json_t *json = text && spent >= ENOUGH * budget_s ? json_loads(text, 0, NULL) : NULL;
-    bool fine = json_is_object(json) && number_of(json, "us") > 0;
+    bool fine = json_is_object(json) && number_of(json, "us") > 0 && json_object_get(json, "reference");
     if (fine) {
         *o = (ef_optimum){.us = number_of(json, "us"),
                           .warm_us = number_of(json, "warm_us"),
@@ -92,8 +137,37 @@ bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, doub
                           .source = text_of(json, "source", arena),
                           .entry = text_of(json, "entry", arena),
                           .program = text_of(json, "program", arena),
+                          .reference = text_of(json, "reference", arena),
                           .device = o->device};
+        read_equations(o, json_object_get(json, "derivation"), arena);
     }
     json_decref(json);
     return fine;
+}
+
+ef_plan_region ef_optimum_region(const ef_optimum *o, const ef_device *device)
+{
+    static const char *const languages[EF_BACKEND_COUNT] = {[EF_BACKEND_C] = "c", [EF_BACKEND_TRITON] = "triton"};
+    return (ef_plan_region){
+        .program = o->reference,
+        .candidate = o->program,
+        .language = languages[device->backend],
+        .source = o->source,
+        .entry = o->entry,
+        .schedule = o->schedule,
+        .device = o->device,
+        .threads = device->threads,
+        .kernels = o->kernels,
+        .families = o->families,
+        .candidates = o->candidates,
+        .measured = o->measured,
+        .original = o->original,
+        .us = o->us,
+        .warm_us = o->warm_us,
+        .original_us = o->original_us,
+        .floor_us = o->floor_us,
+        .rel_l2 = o->rel_l2,
+        .equations = o->equations,
+        .equation = o->equation,
+    };
 }

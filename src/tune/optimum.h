@@ -2,6 +2,7 @@
 #ifndef EF_TUNE_OPTIMUM_H
 #define EF_TUNE_OPTIMUM_H
 
+#include "plan/plan.h"
 #include "tune/flight.h"
 #include "tune/optimize.h"
 
@@ -12,5 +13,8 @@ void ef_optimum_describe(ef_optimum *optimum, const ef_families *families, const
 void ef_optimum_keep(const ef_optimum *optimum, ef_store *store, const char *program, double budget_s);
 /* What is kept for this program and optimum->device; false when there is none, or less than `budget_s` was spent. */
 bool ef_optimum_recall(ef_optimum *optimum, ef_store *store, const char *program, double budget_s, ef_arena *arena);
+
+/* The same as the region of a plan; shares its strings. */
+ef_plan_region ef_optimum_region(const ef_optimum *optimum, const ef_device *device);
 
 #endif

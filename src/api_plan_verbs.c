@@ -1,0 +1,103 @@
+/* The public interface to what the command line does with optimised modules: run, explain, report. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+#include "plan/check.h"
+#include "plan/report.h"
+#include "tune/replay.h"
+
+/* ---- running ---- */
+
+static uint32_t uses(const ef_plan *plan, uint32_t region)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->steps; i++)
+        count += plan->step[i].kind == EF_MS_REGION && plan->step[i].region == region;
+    return count;
+}
+
+static bool run_region(const ef_plan *plan, uint32_t region, const equiforge_run_options *options,
+                       ef_replay_result *result, ef_diag *diag)
+{
+    const ef_plan_region *r = &plan->region[region];
+    ef_plan_programs programs;
+    ef_device device;
+    const ef_replay_options replay = {options->repeat, options->seed, options->check};
+    if (!ef_device_find(plan->target, options->threads ? options->threads : r->threads, &device, diag) ||
+        !ef_plan_programs_open(r, &programs, diag))
+        return false;
+    bool fine = ef_replay(programs.program, r->source, r->entry, &device, &replay, result, diag);
+    ef_plan_programs_close(&programs);
+    return fine;
+}
+
+equiforge_status equiforge_plan_run(equiforge_plan *plan, const equiforge_run_options *options,
+                                    equiforge_plan_result *result)
+{
+    const ef_plan *p = plan->plan;
+    ef_diag *diag = ef_api_diag(plan->session);
+    equiforge_region_result *region = ef_arena_alloc(ef_api_arena(&plan->result), p->regions * sizeof *region);
+    *result = (equiforge_plan_result){.region = region};
+    for (uint32_t i = 0; i < p->steps; i++)
+        result->externals += p->step[i].kind == EF_MS_EXTERNAL;
+    for (uint32_t i = 0; i < p->regions; i++) {
+        ef_replay_result found;
+        if (!run_region(p, i, options, &found, diag))
+            return EQUIFORGE_FAILED;
+        region[i] = (equiforge_region_result){found.us, found.original_us, found.rel_l2, uses(p, i)};
+        result->regions = i + 1;
+        result->us += region[i].uses * found.us;
+        result->original_us += region[i].uses * found.original_us;
+        result->rel_l2 = found.rel_l2 > result->rel_l2 ? found.rel_l2 : result->rel_l2;
+    }
+    return EQUIFORGE_OK;
+}
+
+/* ---- explaining ---- */
+
+/* The equations of one region behind those of the regions before it. */
+static bool explain_region(const ef_plan *plan, uint32_t region, const ef_search_options *options, ef_arena *arena,
+                           equiforge_explanation *all, ef_diag *diag)
+{
+    ef_plan_programs programs;
+    ef_derivation derivation;
+    equiforge_explanation one;
+    if (!ef_plan_programs_open(&plan->region[region], &programs, diag))
+        return false;
+    bool fine = ef_derive(programs.program, programs.candidate, options, arena, &derivation, diag);
+    ef_plan_programs_close(&programs);
+    ef_api_explanation(&derivation, arena, &one);
+    equiforge_step *step = ef_arena_alloc(arena, (all->steps + one.steps) * sizeof *step);
+    if (all->steps)
+        memcpy(step, all->step, all->steps * sizeof *step);
+    if (one.steps)
+        memcpy(step + all->steps, one.step, one.steps * sizeof *step);
+    one.step = step;
+    one.steps += all->steps;
+    one.contained = one.contained && all->contained;
+    one.saturated = one.saturated && all->saturated;
+    *all = one;
+    return fine;
+}
+
+equiforge_status equiforge_plan_explain(equiforge_plan *plan, const equiforge_limits *limits,
+                                        equiforge_explanation *explanation)
+{
+    ef_diag *diag = ef_api_diag(plan->session);
+    ef_arena *arena = ef_api_arena(&plan->explanation);
+    ef_search_options options = ef_api_options(limits);
+    *explanation = (equiforge_explanation){.contained = true, .equal = true, .saturated = true, .stop = "saturated"};
+    explanation->checked = plan->plan->regions == 0; /* nothing was replaced */
+    for (uint32_t i = 0; i < plan->plan->regions; i++)
+        if (!explain_region(plan->plan, i, &options, arena, explanation, diag))
+            return EQUIFORGE_FAILED;
+    return EQUIFORGE_OK;
+}
+
+/* ---- the report ---- */
+
+equiforge_status equiforge_plan_report(equiforge_plan *plan, const char *path)
+{
+    return ef_plan_report(plan->plan, path, ef_api_diag(plan->session)) ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+}

@@ -1,0 +1,12 @@
+/* Requests to workers that more than one part of the driver makes (docs/workers.md). */
+#ifndef EF_TUNE_REQUEST_H
+#define EF_TUNE_REQUEST_H
+
+#include <jansson.h>
+
+#include "ir/expr.h"
+
+/* Prepare this program: inputs, references, the time of the program as it is. `reference`: see ef_device. */
+json_t *ef_request_program(const ef_program *program, const char *reference, uint64_t seed);
+
+#endif
