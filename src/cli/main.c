@@ -38,10 +38,8 @@ static const struct {
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},
     {"optimize", cli_optimize,
-     "optimize FILE [-o OUT.efz] [--target T] [--budget TIME] [--limit N] [--store PATH] [--threads N]
-     "
-     "                [--seed S] [--json]
-     "
+     "optimize FILE [-o OUT.efz] [--target T] [--budget TIME] [--limit N] [--store PATH] [--threads N]\n"
+     "                [--seed S] [--json]\n"
      "  Finds a fast implementation of a program for a device by search and measurement.\n",
      "  -o OUT.efz         write what was found\n"
      "  --target T         auto or cpu (auto)\n"

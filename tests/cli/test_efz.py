@@ -1,0 +1,230 @@
+"""`.efz` files: what `optimize -o` writes can be inspected, run, explained and shown, and cannot be tampered with."""
+
+import json
+import re
+import zipfile
+from html.parser import HTMLParser
+
+import pytest
+from conftest import ROOT
+from mutate import damaged_bytes, damaged_entry
+from test_mutations import refused
+
+PROGRAM = """program small
+dim m = 8
+dim k = 48
+dim n = 40
+input x: f32[m, k]
+input g: f32[k]
+input w: f32[k, n]
+output y = matmul(mul(x, g), w)
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(equiforge, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("efz")
+    (folder / "small.ef").write_text(PROGRAM)
+    path = folder / "small.efz"
+    found = equiforge.json(
+        "optimize", folder / "small.ef", "--budget", "4s", "--store", folder / "store.db", "-o", path, timeout=200
+    )
+    return path, found
+
+
+def test_inspect_shows_the_program_as_it_was_given(equiforge, plan):
+    path, _ = plan
+    given = equiforge.json("inspect", path.with_suffix(".ef"))
+    value = equiforge.json("inspect", path)
+    assert value["operators"] == given["operators"]
+    assert [(t["name"], t["dtype"], t["shape"]) for t in value["inputs"]] == [
+        ("x", "f32", [8, 48]), ("g", "f32", [48]), ("w", "f32", [48, 40])]  # fmt: skip
+    assert [t["shape"] for t in value["outputs"]] == [[8, 40]]
+    assert value["external"] == []
+
+
+def test_run_compiles_checks_and_times_it(equiforge, plan):
+    path, found = plan
+    value = equiforge.json("run", path, "--check", "--repeat", "5", timeout=200)
+    assert value["us"] > 0 and value["original_us"] > 0
+    assert 0 < value["rel_l2"] < 1e-5
+    assert value["external"] == 0
+    assert found["rel_l2"] < 1e-5
+    assert [region["uses"] for region in value["regions"]] == [1]
+
+
+def test_explain_derives_and_checks_it_again(equiforge, plan):
+    path, found = plan
+    value = equiforge.json("explain", path)
+    assert value["equal"] and value["checked"]
+    assert bool(value["steps"]) != found["original"]
+    with zipfile.ZipFile(path) as file:
+        stored = json.loads(file.read("regions/0/derivation.json"))
+    assert stored == value["steps"]
+
+
+def test_explain_does_not_believe_the_file(equiforge, plan, tmp_path):
+    """An implementation of something else, with a derivation that says otherwise."""
+    path, _ = plan
+    forged = tmp_path / "forged.efz"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(forged, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("candidate.ef"):
+                data = PROGRAM.replace("mul(x, g)", "add(x, g)").encode()
+            new.writestr(name, data)
+    result = equiforge("explain", forged, "--json", "--time-limit", "20")
+    assert result.returncode == 1
+    assert "not" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_wrong_code_is_caught(equiforge, plan, tmp_path):
+    path, _ = plan
+    wrong = tmp_path / "wrong.efz"
+    source = (
+        "#include <stdint.h>\nconst uint64_t ef_program_work = 64;\n"
+        "void ef_program(void *const *in, void *const *out, char *work, int threads)\n{ %s }\n"
+    )
+    for body, words in (
+        ("((float *)out[0])[0] = 1e30f;", "error"),
+        ("__builtin_trap();", "signal|died|Illegal"),
+        ("this is no C", "compile"),
+    ):
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(wrong, "w") as new:
+            for name in old.namelist():
+                new.writestr(name, source % body if name.endswith("kernels.c") else old.read(name))
+        result = equiforge("run", wrong, "--check", timeout=200)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert len(result.stderr.splitlines()) == 1
+        assert re.search(words, result.stderr), result.stderr
+
+
+class Page(HTMLParser):
+    """Whether tags are balanced, and what a page would load."""
+
+    VOID = ("meta", "br", "img", "link", "input")
+    OPTIONAL = ("th", "html", "p")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.loads = [], "", []
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [value for key, value in attrs if key in ("src", "srcset", "data")]
+        self.loads += [value for key, value in attrs if key == "href" and not value.startswith("#")]
+        assert tag not in ("script", "iframe", "object", "link")
+        if tag not in self.VOID + self.OPTIONAL:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.OPTIONAL:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_report_is_one_page_that_loads_nothing(equiforge, plan, tmp_path):
+    path, _ = plan
+    page = tmp_path / "report.html"
+    result = equiforge("report", path, "-o", page)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    parser = Page()
+    parser.feed(page.read_text())
+    assert parser.open == [] and parser.loads == []
+    for word in ("small", "Measured", "Program", "Implementation", "Schedule", "Code", "floor", "matmul(mul(x, g), w)"):
+        assert word in parser.text
+
+
+def test_report_escapes_what_the_file_says(equiforge, plan, tmp_path):
+    path, _ = plan
+    evil, page = tmp_path / "evil.efz", tmp_path / "evil.html"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(evil, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                manifest["name"] = "<script>alert(1)</script>"
+                manifest["regions"][0]["schedule"] = '"><img src=x>=<b>'
+                data = json.dumps(manifest)
+            new.writestr(name, data)
+    assert equiforge("report", evil, "-o", page).returncode == 0
+    parser = Page()
+    parser.feed(page.read_text())
+    assert parser.loads == [] and "<script>" in parser.text
+
+
+def test_the_file_is_written_whole_or_not_at_all(equiforge, plan, tmp_path):
+    path, _ = plan
+    store = path.parent / "store.db"
+    for target in (tmp_path / "no such folder" / "x.efz", tmp_path):
+        result = equiforge("optimize", path.with_suffix(".ef"), "--budget", "4s", "--store", store, "-o", target)
+        assert result.returncode == 1
+        assert len(result.stderr.splitlines()) == 1 and str(target) in result.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(entry.name for entry in path.parent.iterdir() if "store" not in entry.name) == [
+        "small.ef",
+        "small.efz",
+    ]
+
+
+def test_a_second_optimisation_writes_the_same_file(equiforge, plan, tmp_path):
+    path, _ = plan
+    again = tmp_path / "again.efz"
+    found = equiforge.json(
+        "optimize", path.with_suffix(".ef"), "--budget", "4s", "--store", path.parent / "store.db", "-o", again
+    )
+    assert found["stored"]
+    with zipfile.ZipFile(path) as one, zipfile.ZipFile(again) as two:
+        assert one.namelist() == two.namelist()
+        for name in one.namelist()[1:]:
+            assert one.read(name) == two.read(name)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("report", "small.efz"), ("report",), ("explain", "tests/programs/lora_b1.ef"), ("explain",),
+    ("run", "small.efz", "--dims", "m=3"), ("run", "small.efz", "--emit"), ("run", "small.efz", "--tile", "m.0=1"),
+])  # fmt: skip
+def test_bad_usage(equiforge, arguments):
+    result = equiforge(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", ["inspect", "run", "explain", "report"])
+def test_other_files_are_refused_by_every_verb(equiforge, tmp_path, verb):
+    path = tmp_path / "x.efz"
+    more = ("-o", tmp_path / "page.html") if verb == "report" else ()
+    archive = (ROOT / "tests/frontend/archives/2.13/types.pt2").read_bytes()
+    for contents in (None, b"", b"PK\3\4" * 50, archive):
+        if contents is not None:
+            path.write_bytes(contents)
+        result = equiforge(verb, path, *more)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith(f"{path}: ")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_damaged_bytes(equiforge, plan, tmp_path):
+    """What is not refused must print what the whole file prints: only bytes without meaning were hit."""
+    whole = plan[0].read_bytes()
+    expected = equiforge("inspect", plan[0], "--json").stdout
+    path = tmp_path / "small.efz"
+    count = 0
+    for seed in range(500):
+        path.write_bytes(damaged_bytes(whole, seed))
+        result = equiforge("inspect", path, "--json")
+        count += refused(result, path)
+        assert result.stdout in ("", expected), seed
+    assert count > 400
+    assert [entry.name for entry in tmp_path.iterdir()] == ["small.efz"]
+
+
+def test_damaged_json(equiforge, plan, tmp_path):
+    path = tmp_path / "small.efz"
+    count = 0
+    for seed in range(500):
+        damaged_entry(plan[0], path, seed, lambda name: name == "manifest.json")
+        count += refused(equiforge("inspect", path), path)
+    assert count > 250
+    assert [entry.name for entry in tmp_path.iterdir()] == ["small.efz"]
