@@ -51,6 +51,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "equiforge_session_new": (ctypes.c_void_p, []),
     "equiforge_session_free": (None, [ctypes.c_void_p]),
     "equiforge_message": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "equiforge_optimize": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]),
     "equiforge_plan_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
     "equiforge_plan_close": (None, [ctypes.c_void_p]),
     "equiforge_plan_describe": (ctypes.c_char_p, [ctypes.c_void_p]),
@@ -98,17 +99,49 @@ class Progress(ctypes.Structure):
 _PROGRESS = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.POINTER(Progress))
 
 
-class _Options(ctypes.Structure):
+class Options(ctypes.Structure):
     """equiforge_optimize_options."""
 
     _fields_ = [
         ("target", ctypes.c_char_p),
         ("budget_s", ctypes.c_double),
         ("store", ctypes.c_char_p),
+        ("output", ctypes.c_char_p),
         ("threads", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
+        ("limit", ctypes.c_uint64),
         ("progress", _PROGRESS),
         ("user", ctypes.c_void_p),
+    ]
+
+
+class Optimum(ctypes.Structure):
+    """equiforge_optimum; texts belong to the session."""
+
+    _fields_ = [
+        ("original_us", ctypes.c_double),
+        ("best_us", ctypes.c_double),
+        ("warm_us", ctypes.c_double),
+        ("floor_us", ctypes.c_double),
+        ("rel_l2", ctypes.c_double),
+        ("elapsed_s", ctypes.c_double),
+        ("regions", ctypes.c_uint32),
+        ("distinct", ctypes.c_uint32),
+        ("externals", ctypes.c_uint32),
+        ("kernels", ctypes.c_uint64),
+        ("candidates", ctypes.c_uint64),
+        ("families", ctypes.c_uint64),
+        ("measured", ctypes.c_uint64),
+        ("failed", ctypes.c_uint64),
+        ("original", ctypes.c_bool),
+        ("stored", ctypes.c_bool),
+        ("stopped", ctypes.c_bool),
+        ("schedule", ctypes.c_char_p),
+        ("source", ctypes.c_char_p),
+        ("entry", ctypes.c_char_p),
+        ("program", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
+        ("note", ctypes.c_char_p),
     ]
 
 
@@ -151,16 +184,57 @@ class PlanHandle:
         return lambda ins, outs: function("equiforge_plan_call")(self._plan, region, ins, outs)
 
 
-def optimize(  # noqa: PLR0913, PLR0917
+def optimize(  # noqa: PLR0913
     archive: str | os.PathLike[str],
     result: str | os.PathLike[str],
-    target: str,
-    budget_s: float,
-    store: str | os.PathLike[str] | None,
-    report: Callable[[Progress], Any] | None,
-) -> None:
-    """Optimises a .pt2 file into an .efz file. EquiForgeError when that cannot be done."""
-    raise EquiForgeError("this version of the library cannot optimise modules yet")
+    *,
+    target: str = "auto",
+    budget_s: float = 300.0,
+    store: str | os.PathLike[str] | None = None,
+    threads: int = 0,
+    limit: int = 0,
+    progress: Callable[[Progress], Any] | None = None,
+) -> dict[str, Any]:
+    """Optimises a .pt2 or .ef file into an .efz file; returns what is said of it (equiforge_optimum).
+
+    `threads` are a CPU's, `limit` bounds the implementations measured of each region; 0: as many as there are, as the
+    budget allows. EquiForgeError when it cannot be done. Ctrl-C finishes with the best so far.
+    """
+    raised: list[BaseException] = []
+
+    def call(_: Any, at: Any) -> bool:
+        try:
+            return not raised and (progress is None or progress(at.contents) is not False)
+        except BaseException as problem:  # nothing may pass through the library
+            raised.append(problem)
+            return False
+
+    options = Options(
+        target.encode(),
+        budget_s,
+        os.fsencode(store) if store is not None else None,
+        os.fsencode(result),
+        threads,
+        1,
+        limit,
+        _PROGRESS(call),
+    )
+    # Workers on GPUs are Python's own.
+    os.environ.setdefault("EQUIFORGE_PYTHON", sys.executable)
+    session = function("equiforge_session_new")()
+    try:
+        optimum = Optimum()
+        status = function("equiforge_optimize")(
+            session, os.fsencode(archive), ctypes.byref(options), ctypes.byref(optimum)
+        )
+        if raised and not isinstance(raised[0], KeyboardInterrupt):
+            raise raised[0]
+        if status:
+            raise EquiForgeError(function("equiforge_message")(session).decode(errors="replace"))
+        fields = {name: getattr(optimum, name) for name, *_ in Optimum._fields_}
+        return {name: x.decode() if isinstance(x, bytes) else x for name, x in fields.items()}
+    finally:
+        function("equiforge_session_free")(session)
 
 
 def version() -> str:

@@ -105,7 +105,7 @@ def optimize(  # noqa: PLR0913, PLR0917
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
         torch.export.save(exported, archive)
-        _native.optimize(archive, result, target, limit, store, report)
+        _native.optimize(archive, result, target=target, budget_s=limit, store=store, progress=report)
         if report is show:
             sys.stderr.write("\r\033[K")
         handle = _native.PlanHandle(result)
