@@ -14,16 +14,13 @@ from equiforge._optimize import constants_of, export, load, tensors_of
 from equiforge._plan import Plan
 
 
-def untuned(module, args, folder, kwargs=None) -> OptimizedModule:
-    kwargs = kwargs or {}
+def untuned(module, args, folder, language="c") -> OptimizedModule:
+    kwargs: dict = {}
     exported = export(module, args, kwargs)
     torch.export.save(exported, folder / "module.pt2")
-    result = subprocess.run(
-        [BUILD / "tests/plan", folder / "module.pt2", folder / "module.efz"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [BUILD / "tests/plan", folder / "module.pt2", folder / "module.efz"]
+    command += ["triton"] if language == "triton" else []
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     handle = _native.PlanHandle(folder / "module.efz", threads=2)
     call = Call.example(args, kwargs, module)
@@ -46,6 +43,16 @@ def test_workloads(name, tmp_path):
     assert difference(fast, module, args) < 5e-3
     other = tuple(x + 0.25 for x in args)
     assert difference(fast, module, other) < 5e-3
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if "/" not in name or name.endswith("/B8")])
+def test_workloads_in_triton(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    module, args = workload(name).make(small=True)
+    fast = untuned(module, args, tmp_path, "triton")
+    assert {region.language for region in fast.plan.regions} == {"triton"}
+    assert difference(fast, module, args) < 5e-3
 
 
 def test_file_with_weights(tmp_path):

@@ -1,31 +1,34 @@
-/* plan FILE OUT.efz: a file (.pt2 or .ef) as a plan whose regions are compiled as they are, without search or tuning,
- * so that tests of the runtime take no time. */
+/* plan FILE OUT.efz [triton]: a file (.pt2 or .ef) as a plan whose regions are compiled as they are, without search or
+ * tuning, so that tests of the runtime take no time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/triton.h"
 #include "plan/plan.h"
 #include "support/deepstack.h"
 #include "tune/device.h"
 
 typedef struct {
     const char *in, *out;
+    bool triton;
     ef_diag diag;
     bool fine;
 } job;
 
-static bool fill(ef_plan *plan, ef_plan_region *region, const ef_program *program, ef_diag *diag)
+static bool fill(ef_plan *plan, ef_plan_region *region, const ef_program *program, bool triton, ef_diag *diag)
 {
     ef_device device;
     ef_strbuf source = {0};
     ef_kgraph *graph = ef_device_find("cpu", 2, &device, diag) ? ef_kgraph_eager(program, diag) : NULL;
     if (!graph)
         return false;
-    ef_schedule schedule = ef_schedule_default(graph, device.backend, 2);
-    bool fine = device.print(graph, &schedule, "region", &source, diag);
+    ef_schedule schedule = ef_schedule_default(graph, triton ? EF_BACKEND_TRITON : EF_BACKEND_C, 2);
+    bool fine = triton ? ef_codegen_triton(graph, &schedule, "region", &source, diag)
+                       : device.print(graph, &schedule, "region", &source, diag);
     if (fine) {
         region->candidate = region->program;
-        region->language = "c";
+        region->language = triton ? "triton" : "c";
         region->source = ef_arena_strndup(plan->arena, source.text, source.length);
         region->entry = "region";
         region->schedule = region->device = "none";
@@ -48,7 +51,7 @@ static void make(void *user)
     j->fine = plan != NULL;
     for (uint32_t i = 0; j->fine && i < plan->steps; i++)
         if (plan->step[i].kind == EF_MS_REGION)
-            j->fine = fill(plan, &plan->region[plan->step[i].region], module->step[i].program, &j->diag);
+            j->fine = fill(plan, &plan->region[plan->step[i].region], module->step[i].program, j->triton, &j->diag);
     j->fine = j->fine && ef_plan_write(plan, j->out, &j->diag);
     ef_plan_free(plan);
     ef_module_free(module);
@@ -56,9 +59,9 @@ static void make(void *user)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3)
-        return fputs("usage: plan FILE OUT.efz\n", stderr), 2;
-    job j = {.in = argv[1], .out = argv[2]};
+    if (argc < 3)
+        return fputs("usage: plan FILE OUT.efz [triton]\n", stderr), 2;
+    job j = {.in = argv[1], .out = argv[2], .triton = argc > 3};
     ef_with_deep_stack(make, &j);
     if (!j.fine)
         fprintf(stderr, "%s\n", j.diag.text);
