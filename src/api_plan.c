@@ -8,6 +8,7 @@
 #include "codegen/execute.h"
 #include "plan/manifest.h"
 #include "plan/plan.h"
+#include "tune/compiled.h"
 #include "tune/python.h"
 
 equiforge_status equiforge_plan_open(equiforge_session *session, const char *path, equiforge_plan **plan)
@@ -59,8 +60,7 @@ const char *equiforge_plan_describe(equiforge_plan *plan)
 static bool open_native(ef_native *native, const ef_plan_region *region, ef_diag *diag)
 {
     char name[300];
-    ef_compile_options options = {.level = 3};
-    native->library = ef_compile(region->source, strlen(region->source), &options, diag);
+    native->library = ef_compiled(region->source, strlen(region->source), diag);
     if (!native->library)
         return false;
     snprintf(name, sizeof name, "%.250s_work", region->entry);

@@ -22,7 +22,7 @@ from equiforge._module import Call, OptimizedModule
 from equiforge._native import EquiForgeError, Progress
 from equiforge._plan import Plan
 
-COMPARE_S = 0.5  # how long the original and the result are timed against each other
+COMPARE_S = 0.2  # how long the original and the result are timed against each other
 WORST = 2e-2  # relative L2 difference from the original's results: more is an error of ours
 
 
@@ -155,7 +155,7 @@ def in_turns(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[f
     for call in calls:
         call()
     end = time.perf_counter() + COMPARE_S
-    while len(times[0]) < 5 or (time.perf_counter() < end and len(times[0]) < 1000):
+    while len(times[0]) < 3 or (time.perf_counter() < end and len(times[0]) < 1000):
         for call, taken in zip(calls, times, strict=True):
             taken.append(clock.once(call))
     return [statistics.median(taken) for taken in times]

@@ -1,0 +1,14 @@
+/* Compiled regions, kept: the system's compiler takes seconds for what loads in a millisecond.
+ *
+ * Libraries lie in $XDG_CACHE_HOME/equiforge/native, else ~/.cache/equiforge/native, under a name made of the source,
+ * the compiler and the processor. The folder is its owner's alone; it can be deleted at any time. */
+#ifndef EF_TUNE_COMPILED_H
+#define EF_TUNE_COMPILED_H
+
+#include "codegen/execute.h"
+
+/* Compiles a whole file for this processor, or loads it as it was compiled before. Without a folder to keep it in it is
+ * compiled. NULL and one line when that fails. */
+ef_library *ef_compiled(const char *source, size_t length, ef_diag *diag);
+
+#endif
