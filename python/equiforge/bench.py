@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from equiforge import _native
+from equiforge import _native, _plot
 from equiforge._native import EquiForgeError
 
 if TYPE_CHECKING:
@@ -260,6 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="auto", help="auto, cpu (at reduced sizes), h200, …")
     parser.add_argument("--budget", default="5m", help="of each optimisation (5m)")
     parser.add_argument("--baselines", action="store_true", help="measure the baselines only")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="speed against the fastest baseline, drawn")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
@@ -286,6 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in names:
         print(f"{name} …", file=sys.stderr)
         cases.append(start_case(name, arguments))
+    if arguments.plot:
+        arguments.plot.write_text(_plot.svg(cases), encoding="utf-8")
     print(json.dumps({"cases": cases}) if arguments.json else table(cases))
     return 1 if any("error" in case for case in cases) else 0
 

@@ -75,6 +75,7 @@ static const struct {
      "  --target T         auto, cpu (at reduced sizes), h200, … (auto)\n"
      "  --budget TIME      of each optimisation (5m)\n"
      "  --baselines        measures the others only\n"
+     "  --plot FILE.svg    draws speed against the fastest baseline\n"
      "  --json             one JSON object\n"},
     {"report", cli_report_page,
      "report OUT.efz -o PAGE.html\n"

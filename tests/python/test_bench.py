@@ -2,8 +2,12 @@
 
 import json
 import subprocess
+from xml.etree import ElementTree
 
 from conftest import BUILD
+
+from equiforge import _plot
+from equiforge.bench import table
 
 
 def bench(*arguments) -> subprocess.CompletedProcess:
@@ -26,3 +30,21 @@ def test_usage():
     result = bench("--suite", "layers", "--only", "nothing")
     assert result.returncode == 2
     assert "nothing" in result.stderr
+
+
+def test_plot():
+    cases = [
+        {"name": "a/B1", "baselines": {"eager": {"us": 20.0}, "compile": {"us": 10.0}}, "product_us": 5.0},
+        {"name": "b", "baselines": {"eager": {"us": 8.0}, "compile": {"error": "<none>"}}},
+    ]
+    assert _plot.speeds(cases[0]) == {"eager": 0.5, "compile": 1.0, "equiforge": 2.0}
+    root = ElementTree.fromstring(_plot.svg(cases))
+    assert sum(1 for e in root.iter() if e.tag.endswith("title")) == 4
+
+
+def test_table():
+    case = {"name": "a/B1", "floor_us": 1.5, "baselines": {"eager": {"us": 20.0}}, "product_us": 5.0, "speedup": 4.0}
+    lines = table([case, {"name": "b", "floor_us": None, "baselines": {}}]).splitlines()
+    assert lines[0].split() == ["case", "eager", "equiforge", "floor", "speedup", "rel", "L2", "kernels"]
+    assert lines[1].split() == ["a/B1", "20.0", "5.0", "1.5", "4.00"]
+    assert "4.00x, 1 of 1 won" in lines[-1]

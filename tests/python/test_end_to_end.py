@@ -72,3 +72,16 @@ def test_file_with_weights(tmp_path):
     assert difference(load(tmp_path / "bare.efz", other), other, args) < 5e-3
     with pytest.raises(Exception, match="pass the module"):
         load(tmp_path / "bare.efz")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "gemma", "diffllama", "deepseek_v3", "gpt_oss", "vit"])
+def test_layers_of_transformers(name, tmp_path):
+    """Modules that nobody here wrote, unchanged."""
+    layers = pytest.importorskip("tests.frontend.layers")
+    module = layers.LAYERS[name]()
+    x = torch.randn(layers.BATCH, layers.LENGTH, layers.WIDTH)
+    fast = untuned(module, (x,), tmp_path)
+    assert fast.plan.kernels > 0
+    assert difference(fast, module, (x,)) < 1e-4
+    assert difference(fast, module, (torch.randn_like(x),)) < 1e-4
+    print(name, fast.plan.kernels, "kernels; external:", sorted(set(fast.plan.external)))

@@ -122,7 +122,5 @@ def test_budgets():
 
 
 def test_import_is_cheap():
-    code = (
-        "import sys, equiforge; assert not {'torch', 'triton', 'numpy', 'zipfile'} & set(sys.modules)"
-    )
+    code = "import sys, equiforge; assert not {'torch', 'triton', 'numpy', 'zipfile'} & set(sys.modules)"
     subprocess.run([os.sys.executable, "-c", code], check=True, cwd=ROOT)
