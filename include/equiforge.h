@@ -85,7 +85,8 @@ typedef struct {
     const equiforge_tensor *input, *parameter, *output;
     const equiforge_operator *op;
     const equiforge_operator *external;
-    const char *text; /* in the text form; a module's regions and external calls (as comments) in order */
+    const char *text; /* in the text form; a module's regions and external calls (as comments) in order, of an
+                       * optimised one the implementations */
 } equiforge_inspection;
 
 /* What a file consists of: a program in text form (.ef), a module exported by PyTorch (.pt2), which is checked whole,

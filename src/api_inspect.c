@@ -52,8 +52,9 @@ static void count_one(counter *c, const char *name, uint32_t times)
     int fresh;
     uint32_t id = ef_intern_put(c->names, name, strlen(name), &fresh);
     if (fresh)
-        ef_vec_push(&c->count, 0);
-    c->count.at[id] += times;
+        ef_vec_push(&c->count, times);
+    else
+        c->count.at[id] += times;
 }
 
 static int by_name(const void *a, const void *b)
@@ -145,7 +146,9 @@ static void list_operators(const ef_module *m, ef_arena *arena, equiforge_inspec
 static bool inspect_module(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
 {
     ef_module *m = ef_module_read(path, diag);
-    bool fine = m && (m->exported ? ef_exported_verify(m->exported, diag) : ef_fail(diag, "%.300s: no archive", path));
+    if (m && !m->exported)
+        ef_fail(diag, "%.300s: no archive", path);
+    bool fine = m && m->exported && ef_exported_verify(m->exported, diag);
     ef_strbuf text = {0};
     *out = (equiforge_inspection){0};
     if (fine) {
@@ -215,6 +218,22 @@ static bool list_plan_operators(const ef_plan *plan, ef_arena *arena, equiforge_
     return fine;
 }
 
+/* The implementations in the order of the steps. */
+static const char *plan_text(const ef_plan *plan, ef_arena *arena)
+{
+    ef_strbuf text = {0};
+    for (uint32_t i = 0; i < plan->steps; i++) {
+        const ef_plan_step *step = &plan->step[i];
+        if (step->kind == EF_MS_EXTERNAL)
+            ef_strbuf_printf(&text, "# step %u: %s stays in PyTorch\n", i, step->target);
+        else
+            ef_strbuf_printf(&text, "# step %u: region %u\n%s", i, step->region, plan->region[step->region].candidate);
+    }
+    const char *copy = ef_arena_strndup(arena, text.text ? text.text : "", text.length);
+    ef_strbuf_free(&text);
+    return copy;
+}
+
 static bool inspect_plan(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
 {
     ef_plan *plan = ef_plan_read(path, diag);
@@ -222,6 +241,7 @@ static bool inspect_plan(const char *path, ef_arena *arena, equiforge_inspection
     if (!plan)
         return false;
     out->name = ef_arena_strndup(arena, plan->name, strlen(plan->name));
+    out->text = plan_text(plan, arena);
     list_values(plan, arena, out);
     bool fine = list_plan_operators(plan, arena, out, diag);
     ef_plan_free(plan);

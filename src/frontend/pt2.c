@@ -189,12 +189,13 @@ static bool read_archive(pt2_reader *r)
     char name[256];
     json_t *weights = NULL, *constants = NULL, *model = NULL;
     const char *base = find_root(r) && check_format(r) ? model_name(r) : NULL;
-    bool fine = base && (r->weights = payloads(r, &weights, "weights", base, "weights")) &&
-                (r->constants = payloads(r, &constants, "constants", base, "constants"));
-    if (fine) {
+    r->weights = base ? payloads(r, &weights, "weights", base, "weights") : NULL;
+    r->constants = r->weights ? payloads(r, &constants, "constants", base, "constants") : NULL;
+    if (r->constants) {
         snprintf(name, sizeof name, "models/%s.json", base);
-        fine = (model = pt2_load(r, name)) && check_schema(r, model) && read_graph(r, model);
+        model = pt2_load(r, name);
     }
+    bool fine = model && check_schema(r, model) && read_graph(r, model);
     json_decref(weights);
     json_decref(constants);
     json_decref(model);

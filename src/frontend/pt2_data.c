@@ -31,7 +31,7 @@ static bool place_in(pt2_reader *r, json_t *payload, const char *folder, ef_xinp
     char full[512];
     json_t *meta = json_object_get(payload, "tensor_meta"), *offset = json_object_get(meta, "storage_offset");
     const ef_xvalue *value = &r->values.at[input->value];
-    ef_xvalue stored = {.name = value->name};
+    ef_xvalue stored = {.name = value->name, .dtype = EF_X_FLOAT32};
     int64_t first = 0;
     const char *path = pt2_string(r, payload, "path_name");
     if (!path)

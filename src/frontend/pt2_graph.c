@@ -110,7 +110,7 @@ static bool bind(pt2_reader *r, pt2_scope *scope, const char *name, uint32_t val
 uint32_t pt2_define(pt2_reader *r, pt2_scope *scope, const char *name, ef_xvalue_kind kind)
 {
     json_t *meta = kind == EF_XV_TENSOR ? json_object_get(scope->tensors, name) : NULL;
-    ef_xvalue value = {.name = name, .kind = kind};
+    ef_xvalue value = {.name = name, .kind = kind, .dtype = EF_X_FLOAT32};
     if (kind == EF_XV_TENSOR && !json_is_object(meta)) {
         pt2_fail(r, "nothing is known of the tensor '%.80s'", name);
         return EF_NONE;
@@ -154,8 +154,8 @@ static bool arguments(pt2_reader *r, pt2_scope *scope, json_t *list, ef_xnode *n
     ef_xarg *arg = ef_arena_alloc(r->store->arena, node->args * sizeof *arg);
     for (uint32_t i = 0; i < node->args; i++) {
         json_t *named = json_array_get(list, i), *kind = json_object_get(named, "kind");
-        if (!(arg[i].name = pt2_string(r, named, "name")) ||
-            !pt2_argument(r, scope, json_object_get(named, "arg"), &arg[i]))
+        arg[i].name = pt2_string(r, named, "name");
+        if (!arg[i].name || !pt2_argument(r, scope, json_object_get(named, "arg"), &arg[i]))
             return false;
         arg[i].keyword = json_integer_value(kind) == 2; /* ArgumentKind.KEYWORD */
     }
@@ -279,7 +279,8 @@ static bool node(pt2_reader *r, pt2_scope *scope, json_t *json, uint32_t index, 
     snprintf(r->where, sizeof r->where, "node %u", index);
     json_t *name = json_object_get(json, "name");
     json_t *args = pt2_array(r, json, "inputs"), *outputs = args ? pt2_array(r, json, "outputs") : NULL;
-    if (!outputs || !(out.target = pt2_string(r, json, "target")))
+    out.target = outputs ? pt2_string(r, json, "target") : NULL;
+    if (!out.target)
         return false;
     if (strncmp(out.target, prefix, sizeof prefix - 1) == 0)
         out.target += sizeof prefix - 1;

@@ -21,7 +21,7 @@ static bool object_fine(const json_t *json, uint32_t tensors, bool result)
     static const char *const named[] = {"dtype", "device", "layout", "memory_format", NULL};
     const char *key = json_object_iter_key(json_object_iter((json_t *)json));
     const json_t *value = key ? json_object_get(json, key) : NULL;
-    if (json_object_size(json) != 1)
+    if (!key || json_object_size(json) != 1)
         return false;
     if (strcmp(key, "tensor") == 0)
         return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) < tensors;

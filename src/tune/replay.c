@@ -18,8 +18,8 @@ static json_t *reply_to(ef_pool *pool, uint64_t job, double seconds, const char 
 {
     ef_reply reply;
     double until = ef_seconds() + seconds;
-    for (double left = seconds; left > 0; left = until - ef_seconds()) {
-        if (!ef_pool_wait(pool, left, &reply))
+    while (ef_seconds() < until) {
+        if (!ef_pool_wait(pool, until - ef_seconds(), &reply))
             continue;
         if (reply.job == job && reply.status == EF_REPLY_FINE)
             return reply.json;
@@ -89,8 +89,9 @@ bool ef_replay(const ef_program *program, const char *source, const char *entry,
     ef_pool *pool = device->reference(program, "ef_reference", &reference, diag)
                         ? ef_pool_new(&(ef_pool_options){argv, 1, device->quiet, 0}, diag)
                         : NULL;
-    bool fine = pool && (artifact = compile(pool, source, entry, diag)) &&
-                prepare(pool, program, reference.text, options, result, diag) &&
+    if (pool)
+        artifact = compile(pool, source, entry, diag);
+    bool fine = artifact && prepare(pool, program, reference.text, options, result, diag) &&
                 measure(pool, artifact, entry, options, result, diag);
     ef_pool_free(pool);
     free(artifact);

@@ -121,7 +121,6 @@ def test_other_kinds_of_file(equiforge, tmp_path, name):
         ("optimize", GOOD, "--target", "tpu"),
         *(("optimize", GOOD, "--budget", value) for value in ("", "0", "-1s", "5x", "5 m", "nan", "inf", "1e9")),
         ("optimize", GOOD, "--threads", "0"),
-        ("bench",),
     ],
     ids=" ".join,
 )

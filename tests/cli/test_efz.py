@@ -43,6 +43,13 @@ def test_inspect_shows_the_program_as_it_was_given(equiforge, plan):
     assert value["external"] == []
 
 
+def test_inspect_prints_the_implementation(equiforge, plan):
+    path, _ = plan
+    text = equiforge("inspect", path, "--text")
+    with zipfile.ZipFile(path) as file:
+        assert text.stdout == "# step 0: region 0\n" + file.read("regions/0/candidate.ef").decode()
+
+
 def test_run_compiles_checks_and_times_it(equiforge, plan):
     path, found = plan
     value = equiforge.json("run", path, "--check", "--repeat", "5", timeout=200)
