@@ -111,9 +111,12 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static bool charge(machine *m, uint64_t elements)
 {
-    if (elements > m->limit - m->used)
-        return stop(m, "the values exceed the limit of %" PRIu64 " elements; use smaller extents or larger tiles",
-                    m->limit);
+    if (elements > m->limit - m->used) {
+        stop(m, "the values exceed the limit of %" PRIu64 " elements; use smaller extents or larger tiles", m->limit);
+        if (m->diag)
+            m->diag->kind = EF_TOO_LARGE;
+        return false;
+    }
     m->used += elements;
     return true;
 }

@@ -33,7 +33,8 @@ typedef void (*ef_input_fn)(void *user, uint32_t input, ef_tensor *out);
 
 typedef struct ef_evaluation ef_evaluation;
 
-/* Evaluates `roots` (any types). Fails with a message when a value would exceed `limit` elements in all (0: 2^28). */
+/* Evaluates `roots` (any types). Fails with a message, whose kind is EF_TOO_LARGE, when the values
+ * would exceed `limit` elements in all (0: 2^28). */
 ef_evaluation *ef_evaluate(const ef_dag *dag, const ef_expr *roots, unsigned count, const ef_tiling *tiling,
                            ef_input_fn inputs, void *user, uint64_t limit, ef_diag *diag);
 void ef_evaluation_free(ef_evaluation *evaluation);

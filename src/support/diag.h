@@ -4,8 +4,12 @@
 
 #include <stdbool.h>
 
+/* What kind of failure, where a caller must tell one from the others. */
+typedef enum { EF_FAILED, EF_TOO_LARGE } ef_failure;
+
 typedef struct ef_diag {
     bool failed;
+    ef_failure kind;
     char text[512]; /* "file:line:column: message" where the place is known; never contains a newline */
 } ef_diag;
 
