@@ -633,12 +633,16 @@ CONDITION(tensor_level)
     return !scope->policy || ef_type_axes(scope->ctx, a[0].type) == 0;
 }
 
-/* loop_here(root, ?p): at tensor level, or inside the split of the same dimension */
+/* loop_here(root, ?p, ?x, i): at tensor level, or inside the split of the same dimension; and dimension i of x is long
+ * enough to loop over */
 CONDITION(loop_here)
 {
     UNUSED;
-    if (!scope->policy)
+    const ef_policy *policy = scope->policy;
+    if (!policy)
         return true;
+    if (ef_dim_extent(scope->ctx, dim_at(info_of(scope, &a[2]), a[3].attr)) < policy->loop_min)
+        return false;
     ef_axis split = ef_axis_of(ef_axis_var((ef_axis)a[1].attr), 0);
     return ef_axes_subset(scope->ctx, ef_type_axes(scope->ctx, a[0].type), ef_axes_intern(scope->ctx, &split, 1));
 }

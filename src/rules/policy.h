@@ -9,6 +9,7 @@
 typedef struct ef_policy {
     ef_rule_memory *memory; /* what rules remember of the graph; owned by the search */
     uint64_t split_min;     /* the least extent of a dimension that is split for stored partial results */
+    uint64_t loop_min;      /* the least extent of a dimension that is looped over; shorter ones fit into registers */
     uint64_t whole_max;     /* the largest contracted extent that a tile may hold whole */
     /* Whether the class is worth a kernel of its own. */
     bool (*storable)(const ef_scope *scope, ef_id class);

@@ -12,6 +12,7 @@
 #include "ir/twin.h"
 
 #define MAX_COMPONENTS 4
+#define LOOP_MIN 16 /* a matrix unit's least tile */
 
 static ef_policy_state *state_of(const ef_scope *scope)
 {
@@ -774,6 +775,7 @@ ef_policy_state *ef_policy_new(uint64_t split_min, uint64_t whole_max)
     ef_policy_state *s = ef_xcalloc(1, sizeof *s);
     s->policy.memory = ef_rule_memory_new();
     s->policy.split_min = split_min;
+    s->policy.loop_min = whole_max < LOOP_MIN ? whole_max : LOOP_MIN;
     s->policy.whole_max = whole_max;
     s->policy.storable = policy_storable;
     s->policy.parameter = policy_parameter;
