@@ -251,32 +251,36 @@ typedef struct {
 } equiforge_progress;
 
 typedef struct {
-    const char *target; /* "auto" or "cpu"; NULL: "auto" */
+    const char *target; /* a name that equiforge_targets lists as available; NULL: "auto" */
     double budget_s;    /* for everything, seconds, 0: 300 */
     const char *output; /* the .efz file to write, see equiforge_plan_open; NULL: none */
     const char *store;  /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
                          * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
+    const char *output; /* the .efz file to write, whole or not at all; NULL: none */
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
     uint64_t seed;      /* of inputs and of the order in which schedules are tried */
-    uint64_t limit;     /* implementations to measure at most, 0: as many as the budget allows */
+    uint64_t limit;     /* implementations of a region to measure at most, 0: as many as the budget allows */
     /* Called some times a second, perhaps from another thread than the caller's, which waits meanwhile. False: finish
      * with the best so far, which takes a few more seconds. May be NULL. */
     bool (*progress)(void *user, const equiforge_progress *progress);
     void *user; /* for progress */
 } equiforge_optimize_options;
 
+/* Times are microseconds, sums over all regions of a call. Texts are "" when there are several distinct regions. */
 typedef struct {
     double original_us, best_us; /* cold: the inputs are in no cache. best_us is never above original_us */
     double warm_us;              /* the same inputs again and again */
     double floor_us;             /* moving inputs and outputs alone takes that long */
     double rel_l2; /* the largest relative L2 error against float64, over several distributions of inputs */
     double elapsed_s;
-    size_t kernels;
+    uint32_t regions, distinct; /* parts that were optimised; how many of them differ by more than names */
+    uint32_t externals;         /* calls of PyTorch that stay between them, whose time is in no sum */
+    uint64_t kernels;
     uint64_t candidates; /* programs that the search found */
-    uint32_t families;   /* execution structures among them that took part */
+    uint64_t families;   /* execution structures among them that took part */
     uint64_t measured;   /* implementations measured; failed: that did not work */
     uint64_t failed;
-    bool original;        /* nothing faster than the program as it was given was found */
+    bool original;        /* nothing faster than what was given was found */
     bool stored;          /* all this was known already */
     bool stopped;         /* progress said so */
     const char *schedule; /* "k0.m.0=16 k0.k.1=64" */
@@ -287,13 +291,24 @@ typedef struct {
     const char *note;    /* something to know about the store, one line; "" when there is nothing */
 } equiforge_optimum;
 
-/* Finds a fast implementation of a program for a device by search and measurement. Candidates run in worker processes,
- * whose command line tool is $EQUIFORGE_WORKER, else `equiforge` beside this library, else in PATH. Every measurement
- * is stored when it is made: an optimisation that was interrupted goes on where it was, and one that was done is
- * answered at once. EQUIFORGE_BAD_INPUT when there is no such target here; EQUIFORGE_FAILED when nothing can be
- * measured. Owned by the program. */
-EF_API equiforge_status equiforge_optimize(equiforge_program *program, const equiforge_optimize_options *options,
-                                           equiforge_optimum *optimum);
+/* Finds a fast implementation of a module for a device by search and measurement: a .pt2 file of torch.export, or a
+ * program in text form. Candidates run in worker processes, whose command line tool is $EQUIFORGE_WORKER, else
+ * `equiforge` beside this library, else in PATH; on GPUs they are Python's (equiforge_python). Every measurement is
+ * stored when it is made: an optimisation that was interrupted goes on where it was, and one that was done is answered
+ * at once. EQUIFORGE_BAD_INPUT when the file cannot be read or there is no such target here; EQUIFORGE_FAILED when
+ * nothing can be measured or the output cannot be written. Owned by the session. */
+EF_API equiforge_status equiforge_optimize(equiforge_session *session, const char *path,
+                                           const equiforge_optimize_options *options, equiforge_optimum *optimum);
+
+/* What optimize can be for. */
+typedef struct {
+    const char *name;
+    const char *kind; /* "cpu", "gpu" */
+    bool available;   /* on this machine */
+} equiforge_target;
+
+/* All targets; returns how many. Owned by the library. */
+EF_API size_t equiforge_targets(const equiforge_target **targets);
 
 /* Serves as a worker process of an optimisation on the CPU: requests on standard input, replies on standard output, one
  * JSON object a line. Returns an exit status when the input ends. `threads` as above. */

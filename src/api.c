@@ -42,6 +42,7 @@ void equiforge_session_free(equiforge_session *session)
     ef_ruleset_free(session->scalar);
     ef_arena_free(session->report);
     ef_arena_free(session->inspection);
+    ef_arena_free(session->optimum);
     ef_arena_free(session->python);
     ef_ctx_free(session->ctx);
     free(session);
@@ -123,7 +124,6 @@ void equiforge_close(equiforge_program *program)
     ef_arena_free(program->search);
     ef_arena_free(program->explanation);
     ef_arena_free(program->run);
-    ef_arena_free(program->optimum);
     if (program->module)
         ef_module_free(program->module);
     else

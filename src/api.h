@@ -19,6 +19,7 @@ struct equiforge_session {
     EF_VEC(equiforge_rule) rules;
     ef_arena *report;     /* of the last rule check */
     ef_arena *inspection; /* of the last file inspected */
+    ef_arena *optimum;    /* of the last optimisation */
     ef_arena *python;     /* of the last command line asked for */
 };
 
@@ -26,7 +27,7 @@ struct equiforge_program {
     equiforge_session *session;
     ef_program *ir;
     ef_module *module; /* owns `ir` when it came from an archive; else NULL */
-    ef_arena *inspection, *torch, *search, *explanation, *run, *optimum;
+    ef_arena *inspection, *torch, *search, *explanation, *run;
 };
 
 struct equiforge_plan {

@@ -1,22 +1,21 @@
-/* The public interface to optimising (include/equiforge.h): one program, one device, one store. */
+/* The public interface to optimising (include/equiforge.h): one file, one device, one store. */
 #include <stdio.h>
 #include <string.h>
 
 #include "api.h"
-#include "plan/plan.h"
 #include "support/deepstack.h"
-#include "tune/optimize.h"
-#include "tune/optimum.h"
+#include "tune/module.h"
 #include "tune/worker.h"
 
 typedef struct {
-    equiforge_program *program;
+    const char *path;
     const ef_device *device;
     ef_store *store;
     const equiforge_optimize_options *options;
-    ef_optimum *found;
+    ef_module_summary summary;
+    ef_plan *plan;
     ef_diag *diag;
-    bool fine;
+    equiforge_status status;
 } optimize_call;
 
 static bool pass_progress(void *user, const ef_progress *p)
@@ -37,84 +36,94 @@ static bool pass_progress(void *user, const ef_progress *p)
     return call->options->progress(call->options->user, &progress);
 }
 
+/* Reading, searching and printing follow chains of operators as deep as they are. */
 static void optimize_deep(void *user)
 {
     optimize_call *call = user;
-    ef_optimize_options options = {
-        .budget_s = call->options->budget_s, .seed = call->options->seed, .limit = call->options->limit, .user = call};
-    options.progress = call->options->progress ? pass_progress : NULL;
-    call->fine = ef_optimize(call->program->ir, call->device, call->store, &options,
-                             ef_api_arena(&call->program->optimum), call->found, call->diag);
+    ef_optimize_options options = {.budget_s = call->options->budget_s,
+                                   .seed = call->options->seed,
+                                   .limit = call->options->limit,
+                                   .progress = call->options->progress ? pass_progress : NULL,
+                                   .user = call};
+    ef_module *module = ef_module_read(call->path, call->diag);
+    call->status = EQUIFORGE_BAD_INPUT;
+    if (!module)
+        return;
+    call->plan = ef_optimize_module(module, call->device, call->store, &options, &call->summary, call->diag);
+    bool fine = call->plan && (!call->options->output || ef_plan_write(call->plan, call->options->output, call->diag));
+    call->status = fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+    ef_module_free(module);
 }
 
-static equiforge_optimum report_optimum(const ef_optimum *o, const char *note)
+static const char *keep(ef_arena *arena, const char *text)
 {
-    return (equiforge_optimum){
-        .original_us = o->original_us,
-        .best_us = o->us,
-        .warm_us = o->warm_us,
-        .floor_us = o->floor_us,
-        .rel_l2 = o->rel_l2,
-        .elapsed_s = o->elapsed_s,
-        .kernels = o->kernels,
-        .candidates = o->candidates,
-        .families = o->families,
-        .measured = o->measured,
-        .failed = o->failed,
-        .original = o->original,
-        .stored = o->stored,
-        .stopped = o->stopped,
-        .schedule = o->schedule,
-        .source = o->source,
-        .entry = o->entry,
-        .program = o->program,
-        .device = o->device,
-        .note = note,
+    return ef_arena_strndup(arena, text, strlen(text));
+}
+
+static void report(const optimize_call *call, const char *note, ef_arena *arena, equiforge_optimum *optimum)
+{
+    const ef_module_summary *s = &call->summary;
+    const ef_plan_region none = {.schedule = "", .source = "", .entry = "", .candidate = "", .device = ""};
+    const ef_plan_region *only = call->plan->regions == 1 ? &call->plan->region[0] : &none;
+    *optimum = (equiforge_optimum){
+        .original_us = s->original_us,
+        .best_us = s->us,
+        .warm_us = s->warm_us,
+        .floor_us = s->floor_us,
+        .rel_l2 = s->rel_l2,
+        .elapsed_s = s->elapsed_s,
+        .regions = s->regions,
+        .distinct = s->distinct,
+        .externals = s->externals,
+        .kernels = s->kernels,
+        .candidates = s->candidates,
+        .families = s->families,
+        .measured = s->measured,
+        .failed = s->failed,
+        .original = s->original,
+        .stored = s->stored,
+        .stopped = s->stopped,
+        .schedule = keep(arena, only->schedule),
+        .source = keep(arena, only->source),
+        .entry = keep(arena, only->entry),
+        .program = keep(arena, only->candidate),
+        .device = keep(arena, call->plan->regions ? call->plan->region[0].device : ""),
+        .note = keep(arena, note),
     };
 }
 
-/* ---- the file ---- */
-
-/* The module with its implementation. */
-static bool write_plan(ef_program *program, const ef_device *device, const ef_optimum *o, const char *path,
-                       ef_diag *diag)
+equiforge_status equiforge_optimize(equiforge_session *session, const char *path,
+                                    const equiforge_optimize_options *options, equiforge_optimum *optimum)
 {
-    ef_module *module = ef_module_of_program(program, diag);
-    if (!module)
-        return false;
-    ef_plan *plan = ef_plan_new(module, device->name);
-    plan->elapsed_s = o->elapsed_s;
-    plan->region[0] = ef_optimum_region(o, device);
-    bool fine = ef_plan_write(plan, path, diag);
-    ef_plan_free(plan);
-    ef_module_free(module);
-    return fine;
-}
-
-equiforge_status equiforge_optimize(equiforge_program *program, const equiforge_optimize_options *options,
-                                    equiforge_optimum *optimum)
-{
-    char path[1024] = "";
+    char store_path[1024] = "";
     ef_device device;
-    ef_optimum found = {0};
-    ef_diag *diag = ef_api_diag(program->session), note = {0};
+    ef_diag *diag = ef_api_diag(session), note = {0};
     *optimum = (equiforge_optimum){0};
     if (!ef_device_find(options->target ? options->target : "auto", options->threads, &device, diag))
         return EQUIFORGE_BAD_INPUT;
     if (options->store)
-        snprintf(path, sizeof path, "%s", options->store);
-    else if (!ef_store_default_path(path, sizeof path))
-        path[0] = 0; /* SQLite keeps a store without a name in memory */
-    ef_store *store = ef_store_open(path, &note);
-    optimize_call call = {program, &device, store, options, &found, diag, false};
+        snprintf(store_path, sizeof store_path, "%s", options->store);
+    else if (!ef_store_default_path(store_path, sizeof store_path))
+        store_path[0] = 0; /* SQLite keeps a store without a name in memory */
+    optimize_call call = {.path = path, .device = &device, .options = options, .diag = diag};
+    call.store = ef_store_open(store_path, &note);
     ef_with_deep_stack(optimize_deep, &call);
-    ef_store_close(store);
-    if (!call.fine)
-        return EQUIFORGE_FAILED;
-    *optimum = report_optimum(&found, ef_arena_strndup(program->optimum, note.text, strlen(note.text)));
-    if (options->output && !write_plan(program->ir, &device, &found, options->output, diag))
-        return EQUIFORGE_FAILED;
-    return EQUIFORGE_OK;
+    ef_store_close(call.store);
+    if (call.status == EQUIFORGE_OK)
+        report(&call, note.text, ef_api_arena(&session->optimum), optimum);
+    ef_plan_free(call.plan);
+    return call.status;
+}
+
+size_t equiforge_targets(const equiforge_target **targets)
+{
+    static equiforge_target list[EF_DEVICES];
+    for (unsigned i = 0; i < EF_DEVICES; i++) {
+        const ef_device_name *known = &ef_device_names[i];
+        list[i] = (equiforge_target){known->name, known->gpu ? "gpu" : "cpu", ef_device_here(known)};
+    }
+    *targets = list;
+    return EF_DEVICES;
 }
 
 int equiforge_worker(uint32_t threads)

@@ -48,6 +48,7 @@ int cli_explain(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_report_page(int argc, char **argv);
 int cli_optimize(int argc, char **argv);
+int cli_targets(int argc, char **argv);
 int cli_worker(int argc, char **argv);
 int cli_emit(int argc, char **argv);
 

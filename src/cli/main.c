@@ -40,9 +40,9 @@ static const struct {
     {"optimize", cli_optimize,
      "optimize FILE [-o OUT.efz] [--target T] [--budget TIME] [--limit N] [--store PATH] [--threads N]\n"
      "                [--seed S] [--json]\n"
-     "  Finds a fast implementation of a program for a device by search and measurement.\n",
-     "  -o OUT.efz         write what was found\n"
-     "  --target T         auto or cpu (auto)\n"
+     "  Finds a fast implementation of a module (.pt2) or program (.ef) for a device by search and measurement.\n",
+     "  -o OUT.efz         the file to write: code, plan, derivation, measurements (none)\n"
+     "  --target T         auto, or a name that `equiforge targets` lists (auto)\n"
      "  --budget TIME      for everything: 90s, 5m, 1h (5m)\n"
      "  --limit N          implementations to measure at most (as many as the budget allows)\n"
      "  --store PATH       where measurements are kept ($EQUIFORGE_STORE, else $XDG_CACHE_HOME/equiforge/store.db, "
@@ -66,6 +66,10 @@ static const struct {
      "  contained          the search from A alone arrived at B; when not, B was added and the search went on\n"
      "  checked            a separate checker, which trusts neither search nor proof, accepted every step\n"
      "Exit status 1 when they were not found equal or the checker rejects the proof.\n"},
+    {"targets", cli_targets,
+     "targets [--json]\n"
+     "  The devices that optimize can be for, and which of them this machine has.\n",
+     "  --json             one JSON object\n"},
     {"bench", cli_bench,
      "bench [--suite programs|attention|layers|search] [--only NAME] [--target T] [--budget 5m] [--baselines] "
      "[--json]\n"

@@ -1,4 +1,5 @@
-/* equiforge optimize FILE: finds a fast implementation of a program for a device by search and measurement. */
+/* equiforge optimize FILE: finds a fast implementation of a module or program for a device by search and measurement.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -39,6 +40,15 @@ static bool read_budget(const char *text, double *seconds)
     return false;
 }
 
+static bool known_target(const char *target)
+{
+    const equiforge_target *targets;
+    for (size_t i = 0, count = equiforge_targets(&targets); i < count; i++)
+        if (strcmp(targets[i].name, target) == 0)
+            return true;
+    return strcmp(target, "auto") == 0;
+}
+
 /* ---- progress ---- */
 
 static void print_line(const equiforge_progress *p)
@@ -72,11 +82,13 @@ static bool progress(void *user, const equiforge_progress *p)
 static bool print_json(const equiforge_optimum *o)
 {
     return cli_json(json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:s, s:s, s:s}",
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:s, s:s, "
+        "s:s}",
         "original_us", o->original_us, "best_us", o->best_us, "speedup", o->original_us / o->best_us, "warm_us",
         o->warm_us, "floor_us", o->floor_us, "kernels", (json_int_t)o->kernels, "rel_l2", o->rel_l2, "measured",
         (json_int_t)o->measured, "failed", (json_int_t)o->failed, "families", (json_int_t)o->families, "candidates",
-        (json_int_t)o->candidates, "elapsed_s", o->elapsed_s, "original", o->original, "stored", o->stored, "stopped",
+        (json_int_t)o->candidates, "regions", (json_int_t)o->regions, "distinct", (json_int_t)o->distinct, "externals",
+        (json_int_t)o->externals, "elapsed_s", o->elapsed_s, "original", o->original, "stored", o->stored, "stopped",
         o->stopped, "schedule", o->schedule, "program", o->program, "device", o->device, "note", o->note));
 }
 
@@ -89,10 +101,14 @@ static void print_text(const char *file, const equiforge_optimum *o)
     printf("  warm        %.1f us\n", o->warm_us);
     if (o->floor_us > 0)
         printf("  floor       %.1f us: the best is at %.2fx\n", o->floor_us, o->best_us / o->floor_us);
-    printf("  kernels     %zu\n", o->kernels);
+    printf("  kernels     %" PRIu64 "\n", o->kernels);
     printf("  error       %.3g (relative L2)\n", o->rel_l2);
-    printf("  schedule    %s\n", o->schedule);
-    printf("  measured    %" PRIu64 " implementations of %" PRIu32 " structures in %.1f s%s\n", o->measured,
+    if (o->regions != 1 || o->externals)
+        printf("  regions     %" PRIu32 ", %" PRIu32 " of them distinct, and %" PRIu32 " external calls\n", o->regions,
+               o->distinct, o->externals);
+    if (o->schedule[0])
+        printf("  schedule    %s\n", o->schedule);
+    printf("  measured    %" PRIu64 " implementations of %" PRIu64 " structures in %.1f s%s\n", o->measured,
            o->families, o->elapsed_s,
            o->stored    ? " (from the store)"
            : o->stopped ? " (interrupted)"
@@ -103,29 +119,22 @@ static int optimize(const char *file, equiforge_optimize_options *options, bool 
 {
     bool terminal = isatty(STDERR_FILENO);
     equiforge_session *session = equiforge_session_new();
-    equiforge_program *program;
     equiforge_optimum optimum;
     struct sigaction action = {.sa_handler = interrupt};
     options->progress = progress;
     options->user = &terminal;
-    equiforge_status status = equiforge_open(session, file, &program);
-    if (status != EQUIFORGE_OK) {
+    sigaction(SIGINT, &action, NULL);
+    equiforge_status status = equiforge_optimize(session, file, options, &optimum);
+    if (terminal)
+        fprintf(stderr, "\r\033[K");
+    if (status != EQUIFORGE_OK)
         cli_report(session, status);
-    } else {
-        sigaction(SIGINT, &action, NULL);
-        status = equiforge_optimize(program, options, &optimum);
-        if (terminal)
-            fprintf(stderr, "\r\033[K");
-        if (status != EQUIFORGE_OK)
-            cli_fail("optimize: %s", equiforge_message(session));
-        else if (optimum.note[0])
-            cli_fail("optimize: %s", optimum.note);
-    }
+    else if (optimum.note[0])
+        cli_fail("optimize: %s", optimum.note);
     if (status == EQUIFORGE_OK && !json)
         print_text(file, &optimum);
     else if (status == EQUIFORGE_OK && !print_json(&optimum))
         status = EQUIFORGE_FAILED;
-    equiforge_close(program);
     equiforge_session_free(session);
     return status;
 }
@@ -143,6 +152,8 @@ int cli_optimize(int argc, char **argv)
         return EQUIFORGE_BAD_INPUT;
     if (budget && !read_budget(budget, &wanted.budget_s))
         return cli_fail("optimize: --budget takes a time like 90s, 5m or 1h, not '%s'", budget);
+    if (wanted.target && !known_target(wanted.target))
+        return cli_fail("optimize: unknown target '%s'; `equiforge targets` lists them", wanted.target);
     if (wanted.threads > 1024)
         return cli_fail("optimize: --threads takes at most 1024");
     return optimize(file, &wanted, json);

@@ -12,7 +12,6 @@
 #include "tune/work.h"
 
 #define EVALUATOR_WORK 2e7 /* element operations: some tenths of a second */
-#define LARGE 16           /* times normal inputs: the large ones, within the range of most programs */
 #define CACHE_TIMES 2.0    /* all copies together, in sizes of the last cache */
 #define MAX_COPIES 512u
 #define WARM_CALLS 5u
@@ -86,6 +85,39 @@ static void make_copies(ef_bench *b)
         for (uint32_t k = 0; k < b->graph->inputs; k++)
             memcpy(b->copy[i].in[k], b->data[0].in[k], buffer_bytes(b, k));
     }
+}
+
+/* ---- inputs ---- */
+
+static uint64_t finite_outputs(const ef_bench *b, const ef_native *native, ef_data *data, ef_draw draw, double scale,
+                               uint64_t seed)
+{
+    ef_data_draw(b->graph, &b->schedule, data, draw, scale, seed);
+    ef_native_call(native, data->in, data->out);
+    return ef_data_finite(b->graph, &b->schedule, data);
+}
+
+/* How large the large inputs can be without that the program leaves the range of float32 (oracle.h). */
+static double scale_of_large(const ef_bench *b, uint64_t seed, ef_diag *diag)
+{
+    static const double scales[] = {100, 16, 4, 1};
+    ef_native native;
+    unsigned i = 0;
+    ef_kgraph *graph = ef_kgraph_new(b->program, diag);
+    if (!graph)
+        return 1;
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, b->schedule.threads);
+    if (ef_native_open(&native, graph, &schedule, diag)) {
+        ef_data data = ef_data_new(b->graph, &b->schedule);
+        uint64_t normal = finite_outputs(b, &native, &data, EF_DRAW_NORMAL, 1, seed);
+        while (scales[i] > 1 && finite_outputs(b, &native, &data, EF_DRAW_LARGE, scales[i], seed) < normal)
+            i++;
+        ef_data_free(&data);
+        ef_native_close(&native);
+    }
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    return scales[i];
 }
 
 /* ---- references ---- */
@@ -280,9 +312,12 @@ static bool prepare(ef_bench *b, const char *text, size_t length, uint64_t seed,
     while (b->draws < EF_DRAW_COUNT && (b->draws + 1) * (bytes + outputs) < memory_bytes() / 4)
         b->draws++;
     b->draws = b->draws ? b->draws : 1;
+    double large = scale_of_large(b, seed, diag);
+    if (diag->failed)
+        return false;
     for (uint32_t d = 0; d < b->draws; d++) {
         b->data[d] = ef_data_new(b->graph, &b->schedule);
-        ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, LARGE, seed);
+        ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, large, seed);
     }
     bool cheap = work.multiplications + work.elements < EVALUATOR_WORK;
     if (!(cheap ? evaluate(b, diag) : compute(b, text, length, diag)))

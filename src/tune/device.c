@@ -83,11 +83,29 @@ static bool cpu_reference(const ef_program *program, const char *entry, ef_strbu
     return true;
 }
 
-bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag)
+/* ---- names ---- */
+
+const ef_device_name ef_device_names[EF_DEVICES] = {
+    {"cpu", NULL, false},   {"a100", "A100", true},        {"h100", "H100", true},        {"h200", "H200", true},
+    {"b200", "B200", true}, {"rtx4090", "RTX 4090", true}, {"rtx5090", "RTX 5090", true},
+};
+
+bool ef_device_here(const ef_device_name *name)
 {
-    if (strcmp(target, "auto") != 0 && strcmp(target, "cpu") != 0)
-        return ef_fail(diag, "unknown target '%.60s'; this version measures on: auto, cpu", target);
+    char model[128];
+    return !name->gpu || (ef_identity_gpu(0, model, sizeof model) && strstr(model, name->model));
+}
+
+static bool find_gpu(const ef_device_name *name, ef_device *device, ef_diag *diag)
+{
+    (void)device;
+    return ef_fail(diag, "this version does not measure on GPUs yet: %s", name->name);
+}
+
+static void find_cpu(uint32_t threads, ef_device *device)
+{
     *device = (ef_device){.name = "cpu",
+                          .language = "c",
                           .backend = EF_BACKEND_C,
                           .quiet = true,
                           .measures_original = true,
@@ -96,5 +114,41 @@ bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_
                           .print = cpu_print,
                           .reference = cpu_reference,
                           .threads = threads ? threads : ef_processors()};
-    return true;
+}
+
+static void list_names(ef_strbuf *out)
+{
+    for (unsigned i = 0; i < EF_DEVICES; i++)
+        ef_strbuf_printf(out, ", %s", ef_device_names[i].name);
+}
+
+bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag)
+{
+    ef_strbuf known = {0};
+    for (unsigned i = EF_DEVICES; i-- > 0;) { /* GPUs first: auto takes one that is here */
+        const ef_device_name *name = &ef_device_names[i];
+        bool here = ef_device_here(name);
+        if (strcmp(target, name->name) != 0 && !(strcmp(target, "auto") == 0 && here))
+            continue;
+        if (!here)
+            return ef_fail(diag, "this machine has no %s", name->name);
+        if (name->gpu)
+            return find_gpu(name, device, diag);
+        find_cpu(threads, device);
+        return true;
+    }
+    list_names(&known);
+    ef_fail(diag, "unknown target '%.60s'; known are auto%s", target, known.text);
+    ef_strbuf_free(&known);
+    return false;
+}
+
+ef_pool *ef_device_pool(const ef_device *device, uint32_t compilers, ef_diag *diag)
+{
+    const char *argv[EF_DEVICE_ARGUMENTS];
+    ef_arena *arena = ef_arena_new();
+    device->command(device, argv, arena);
+    ef_pool *pool = ef_pool_new(&(ef_pool_options){argv, compilers, device->quiet, 0}, diag);
+    ef_arena_free(arena);
+    return pool;
 }

@@ -4,13 +4,15 @@
 #define EF_TUNE_DEVICE_H
 
 #include "kernel/schedule.h"
+#include "tune/pool.h"
 
 typedef struct ef_device ef_device;
 
-#define EF_DEVICE_ARGUMENTS 12
+#define EF_DEVICE_ARGUMENTS 16
 
 struct ef_device {
-    const char *name;
+    const char *name;       /* of the target: "cpu", "h200" */
+    const char *language;   /* of the code: "c", "triton" */
     ef_backend backend;     /* whose schedules it takes */
     bool quiet;             /* compiling disturbs measuring: it uses the same processors */
     bool measures_original; /* the program's own code is what it was given; else the worker has something faster */
@@ -27,7 +29,21 @@ struct ef_device {
     uint32_t threads; /* of a CPU; else 0 */
 };
 
+/* What there is to optimise for. `model`: how the driver calls the GPU, a word of its name. */
+typedef struct {
+    const char *name, *model;
+    bool gpu;
+} ef_device_name;
+
+#define EF_DEVICES 7
+extern const ef_device_name ef_device_names[EF_DEVICES];
+/* Whether this machine has it. */
+bool ef_device_here(const ef_device_name *name);
+
 /* The device of a target: "auto", "cpu"; false and a message when this machine has none for it. */
 bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag);
+
+/* Starts the device's workers. */
+ef_pool *ef_device_pool(const ef_device *device, uint32_t compilers, ef_diag *diag);
 
 #endif

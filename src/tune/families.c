@@ -188,7 +188,8 @@ ef_families *ef_families_new(const ef_program *program, const ef_families_option
         ef_families_free(all);
         return NULL;
     }
-    search(all, options, diag);
+    if (options->keep > 1)
+        search(all, options, diag);
     return all;
 }
 

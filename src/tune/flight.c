@@ -20,38 +20,31 @@
 
 /* ---- the program ---- */
 
-ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, uint32_t compilers, uint64_t seed,
+ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_pool *pool, uint64_t seed,
                          ef_diag *diag)
 {
-    const char *argv[EF_DEVICE_ARGUMENTS];
     ef_strbuf reference = {0};
-    ef_arena *arena = ef_arena_new();
-    ef_flight *f = ef_xcalloc(1, sizeof *f);
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    f->device = device;
-    f->room = (compilers ? compilers : processors > 0 ? (uint32_t)processors : 1) + AHEAD;
-    f->bytes = ef_work_of(program).bytes;
-    device->command(device, argv, arena);
-    if (device->reference(program, "ef_reference", &reference, diag))
-        f->pool = ef_pool_new(&(ef_pool_options){argv, compilers, device->quiet, 0}, diag);
-    if (f->pool) {
-        json_t *request = ef_request_program(program, reference.text, seed);
-        f->program_job = ef_pool_program(f->pool, request, PROGRAM_TIMEOUT_S);
-        json_decref(request);
+    if (!device->reference(program, "ef_reference", &reference, diag)) {
+        ef_strbuf_free(&reference);
+        return NULL;
     }
+    ef_flight *f = ef_xcalloc(1, sizeof *f);
+    f->device = device;
+    f->pool = pool;
+    f->room = ef_pool_compilers(pool) + AHEAD;
+    f->bytes = ef_work_of(program).bytes;
+    json_t *request = ef_request_program(program, reference.text, seed);
+    f->program_job = ef_pool_program(f->pool, request, PROGRAM_TIMEOUT_S);
+    json_decref(request);
     ef_strbuf_free(&reference);
-    ef_arena_free(arena);
-    if (f->pool)
-        return f;
-    free(f);
-    return NULL;
+    return f;
 }
 
 void ef_flight_free(ef_flight *f)
 {
     if (!f)
         return;
-    ef_pool_free(f->pool);
+    ef_pool_drop(f->pool);
     for (uint32_t i = 0; i < f->trips.count; i++)
         free(f->trips.at[i].artifact);
     ef_vec_free(&f->trips);

@@ -44,8 +44,9 @@ typedef struct {
     char last_error[256];
 } ef_flight;
 
-/* Starts workers and hands them the program. */
-ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, uint32_t compilers, uint64_t seed,
+/* Hands the workers of a pool the program. The pool stays the caller's, and has one flight at a time. NULL and a
+ * message when the device's workers cannot be told the program. */
+ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_pool *pool, uint64_t seed,
                          ef_diag *diag);
 void ef_flight_free(ef_flight *flight);
 /* Waits up to `seconds` until the program is prepared. False while it is not; with a message when it cannot be. */

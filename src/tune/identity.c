@@ -1,7 +1,9 @@
 /* Identities: see identity.h. */
 #include "tune/identity.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void trim(char *text)
@@ -39,4 +41,40 @@ void ef_identity_compiler(char *text, size_t room)
     }
     if (out)
         pclose(out);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* The driver has a folder a GPU, named by its place on the bus; CUDA's order is that of the places unless told. */
+bool ef_identity_gpu(uint32_t number, char *text, size_t room)
+{
+    static const char root[] = "/proc/driver/nvidia/gpus";
+    char path[300], line[256], places[16][64];
+    uint32_t count = 0;
+    DIR *dir = opendir(root);
+    for (struct dirent *entry; dir && count < 16 && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            snprintf(places[count++], sizeof places[0], "%.60s", entry->d_name);
+    if (dir)
+        closedir(dir);
+    qsort(places, count, sizeof places[0], by_text);
+    if (number >= count)
+        return false;
+    snprintf(path, sizeof path, "%s/%s/information", root, places[number]);
+    FILE *file = fopen(path, "r");
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        found = strncmp(line, "Model", 5) == 0 && colon;
+        if (found)
+            snprintf(text, room, "%.120s", colon + 1 + strspn(colon + 1, " \t"));
+    }
+    if (file)
+        fclose(file);
+    if (found)
+        trim(text);
+    return found;
 }

@@ -2,11 +2,14 @@
 #ifndef EF_TUNE_IDENTITY_H
 #define EF_TUNE_IDENTITY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* "cpu: MODEL, N threads". */
 void ef_identity_cpu(uint32_t threads, char *text, size_t room);
+/* The model of a GPU as its driver names it; false when there is no such GPU. Asks the driver's files only. */
+bool ef_identity_gpu(uint32_t number, char *text, size_t room);
 /* The first line of `cc --version`; "none" when there is no compiler. */
 void ef_identity_compiler(char *text, size_t room);
 

@@ -3,6 +3,8 @@
 #include "tune/optimize.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "egraph/runner.h"
@@ -27,6 +29,7 @@ const char *const ef_stage_names[] = {"search", "prepare", "tune", "confirm"};
 typedef struct {
     const ef_program *program;
     const ef_device *device;
+    ef_pool **pool;
     const ef_optimize_options *options;
     ef_arena *arena;
     ef_diag *diag;
@@ -71,23 +74,54 @@ static void resume(run *r)
     }
 }
 
+/* Serves the workers while this thread searches: they start, and make inputs and references. */
+typedef struct {
+    ef_flight *flight;
+    ef_diag diag;
+    atomic_bool stop;
+} pump;
+
+static void *serve(void *user)
+{
+    pump *p = user;
+    while (!p->stop && !p->diag.failed && !ef_flight_ready(p->flight, 0.1, &p->diag))
+        ;
+    return NULL;
+}
+
+static void search(run *r, const ef_families_options *options, ef_diag *diag)
+{
+    pump p = {.flight = r->flight};
+    pthread_t thread;
+    bool beside = pthread_create(&thread, NULL, serve, &p) == 0;
+    r->families = ef_families_new(r->program, options, diag);
+    p.stop = true;
+    if (beside)
+        pthread_join(thread, NULL);
+    if (p.diag.failed)
+        ef_fail(r->diag, "%s", p.diag.text);
+}
+
 static bool prepare(run *r)
 {
     double budget = r->end - r->start;
     ef_families_options options = {.saturation_s = SEARCH_SHARE * budget,
                                    .extraction_s = fmin(SEARCH_SHARE * budget, EXTRACTION_S),
-                                   .keep = r->options->keep ? r->options->keep : KEEP,
+                                   .keep = r->options->plain  ? 1
+                                           : r->options->keep ? r->options->keep
+                                                              : KEEP,
                                    .backend = r->device->backend,
                                    .threads = r->device->threads};
     report(r, EF_STAGE_SEARCH);
-    /* Workers start, and make inputs and references, while the search goes on. */
-    r->flight = ef_flight_new(r->program, r->device, r->options->compilers, r->options->seed, r->diag);
+    if (!*r->pool)
+        *r->pool = ef_device_pool(r->device, r->options->compilers, r->diag);
+    r->flight = *r->pool ? ef_flight_new(r->program, r->device, *r->pool, r->options->seed, r->diag) : NULL;
     if (!r->flight)
         return false;
-    ef_diag search = {0};
-    r->families = ef_families_new(r->program, &options, &search);
+    ef_diag searched = {0};
+    search(r, &options, &searched);
     if (!r->families)
-        return ef_fail(r->diag, "%s", search.text);
+        return ef_fail(r->diag, "%s", searched.text);
     r->out->families = r->families->list.count;
     r->out->candidates = r->families->candidates;
     r->tuner = ef_tuner_new(r->options->seed);
@@ -213,15 +247,16 @@ static bool optimize(run *r, ef_store *store)
     ef_flight_store(r->flight, store, r->hash, r->out->device);
     resume(r);
     double reserve = fmin(CONFIRM_SHARE * (r->end - r->start), CONFIRM_S);
-    bool settled = tune(r, r->end - reserve);
+    bool settled = !r->options->plain && tune(r, r->end - reserve);
     return !r->diag->failed && finish(r, settled, store);
 }
 
-bool ef_optimize(const ef_program *program, const ef_device *device, ef_store *store,
+bool ef_optimize(const ef_program *program, const ef_device *device, ef_pool **pool, ef_store *store,
                  const ef_optimize_options *options, ef_arena *arena, ef_optimum *optimum, ef_diag *diag)
 {
     run r = {.program = program,
              .device = device,
+             .pool = pool,
              .options = options,
              .arena = arena,
              .diag = diag,

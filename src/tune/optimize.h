@@ -25,6 +25,7 @@ typedef struct {
     double budget_s;    /* for everything; 0: 300 */
     uint64_t seed;      /* of inputs and of the tuner */
     uint32_t compilers; /* workers, 0: one a processor */
+    bool plain;         /* no search: only the program as it is is measured */
     uint32_t keep;      /* families at most, 0: 64 */
     uint64_t limit;     /* measured candidates at most, failures too; 0: as many as the budget allows */
     /* Called some times a second while measuring; false: finish with the best so far. May be NULL. */
@@ -52,8 +53,9 @@ typedef struct {
     const char *device; /* who measured, with versions */
 } ef_optimum;
 
-/* False and a message when nothing could be measured. */
-bool ef_optimize(const ef_program *program, const ef_device *device, ef_store *store,
+/* Makes the pool, *pool, when it is NULL and workers are needed; the caller frees it, after other programs. False and a
+ * message when nothing could be measured. */
+bool ef_optimize(const ef_program *program, const ef_device *device, ef_pool **pool, ef_store *store,
                  const ef_optimize_options *options, ef_arena *arena, ef_optimum *optimum, ef_diag *diag);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ENTRY "ef_program"
-#define DERIVE_S 60.0
+#define DERIVE_S 20.0
 #define ENOUGH 0.9 /* of the wanted budget: that much was spent is as good */
 
 static const char *take(ef_arena *arena, ef_strbuf *text)

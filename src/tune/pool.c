@@ -435,6 +435,11 @@ const json_t *ef_pool_hello(const ef_pool *pool)
     return pool->hello;
 }
 
+unsigned ef_pool_compilers(const ef_pool *pool)
+{
+    return pool->workers - 1;
+}
+
 unsigned ef_pool_replaced(const ef_pool *pool)
 {
     return pool->replaced;

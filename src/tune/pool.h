@@ -58,6 +58,8 @@ void ef_pool_drop(ef_pool *pool);
 const char *ef_pool_broken(const ef_pool *pool);
 /* What the measuring worker said of itself, or NULL while it has not; the pool's own. */
 const json_t *ef_pool_hello(const ef_pool *pool);
+/* How many workers compile. */
+unsigned ef_pool_compilers(const ef_pool *pool);
 /* Workers that were replaced so far. */
 unsigned ef_pool_replaced(const ef_pool *pool);
 

@@ -1,0 +1,158 @@
+/* Optimising a module: see module.h. */
+#include "tune/module.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "egraph/runner.h"
+#include "tune/canonical.h"
+#include "tune/optimum.h"
+#include "tune/work.h"
+
+#define BUDGET_S 300
+#define TOO_LITTLE_S 2.0 /* a region with less of the budget is not searched: it is measured as it is */
+
+/* A program that stands in one or more steps. */
+typedef struct {
+    char hash[33];
+    const ef_program *program;
+    uint32_t uses, region; /* in the plan: that of its first step */
+    double weight;         /* estimated work of all its uses */
+    ef_optimum optimum;
+} distinct;
+
+typedef struct {
+    const ef_module *module;
+    const ef_device *device;
+    ef_store *store;
+    const ef_optimize_options *options;
+    ef_plan *plan;
+    ef_pool *pool; /* one for all regions */
+    ef_diag *diag;
+    EF_VEC(distinct) programs;
+    double start, budget;
+    bool stopped;
+} course;
+
+/* ---- what there is to do ---- */
+
+/* Relative seconds: products, other elements, memory. Only the proportions count. */
+static double weight_of(const ef_program *program)
+{
+    ef_work work = ef_work_of(program);
+    return work.multiplications * 2e-11 + work.elements * 1e-9 + work.bytes * 1e-10;
+}
+
+static void add_step(course *c, ef_plan_step *step, const ef_program *program)
+{
+    distinct added = {.program = program, .region = step->region, .uses = 1, .weight = weight_of(program)};
+    ef_canonical_hash(program, added.hash);
+    for (uint32_t i = 0; i < c->programs.count; i++) {
+        distinct *known = &c->programs.at[i];
+        if (strcmp(known->hash, added.hash) != 0)
+            continue;
+        known->uses++;
+        known->weight += added.weight;
+        step->region = known->region;
+        return;
+    }
+    ef_vec_push(&c->programs, added);
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    double x = ((const distinct *)a)->weight, y = ((const distinct *)b)->weight;
+    return (x > y) - (x < y);
+}
+
+/* ---- doing it ---- */
+
+static bool pass_progress(void *user, const ef_progress *p)
+{
+    course *c = user;
+    ef_progress whole = *p;
+    whole.elapsed_s = ef_seconds() - c->start;
+    whole.left_s = fmax(c->budget - whole.elapsed_s, 0);
+    c->stopped = !c->options->progress(c->options->user, &whole);
+    return !c->stopped;
+}
+
+/* After a stop what is left is measured as it is, which a plan needs. */
+static bool optimize_one(course *c, distinct *d, double left_weight)
+{
+    double left = fmax(c->budget - (ef_seconds() - c->start), 0.1);
+    ef_optimize_options options = *c->options;
+    options.budget_s = left_weight > 0 ? left * d->weight / left_weight : left;
+    options.plain = c->options->plain || c->stopped || options.budget_s < TOO_LITTLE_S;
+    options.budget_s = fmax(options.budget_s, 0.1);
+    options.user = c;
+    options.progress = c->options->progress && !c->stopped ? pass_progress : NULL;
+    return ef_optimize(d->program, c->device, &c->pool, c->store, &options, c->plan->arena, &d->optimum, c->diag);
+}
+
+static bool optimize_all(course *c)
+{
+    double weight = 0;
+    for (uint32_t i = 0; i < c->programs.count; i++)
+        weight += c->programs.at[i].weight;
+    for (uint32_t i = 0; i < c->programs.count; i++) {
+        if (!optimize_one(c, &c->programs.at[i], weight))
+            return false;
+        weight -= c->programs.at[i].weight;
+    }
+    return true;
+}
+
+/* ---- the result ---- */
+
+static void sum_up(const course *c, ef_module_summary *s)
+{
+    *s = (ef_module_summary){.stored = true, .original = true, .stopped = c->stopped};
+    for (uint32_t i = 0; i < c->programs.count; i++) {
+        const distinct *d = &c->programs.at[i];
+        const ef_optimum *o = &d->optimum;
+        s->us += d->uses * o->us;
+        s->warm_us += d->uses * o->warm_us;
+        s->original_us += d->uses * o->original_us;
+        s->floor_us += d->uses * o->floor_us;
+        s->kernels += (uint64_t)d->uses * o->kernels;
+        s->rel_l2 = fmax(s->rel_l2, o->rel_l2);
+        s->measured += o->measured;
+        s->failed += o->failed;
+        s->candidates += o->candidates;
+        s->families += o->families;
+        s->regions += d->uses;
+        s->stored = s->stored && o->stored;
+        s->original = s->original && o->original;
+    }
+    s->distinct = c->programs.count;
+    s->externals = c->plan->steps - s->regions;
+    s->elapsed_s = c->plan->elapsed_s;
+}
+
+ef_plan *ef_optimize_module(const ef_module *module, const ef_device *device, ef_store *store,
+                            const ef_optimize_options *options, ef_module_summary *summary, ef_diag *diag)
+{
+    course c = {.module = module, .device = device, .store = store, .options = options, .diag = diag};
+    c.start = ef_seconds();
+    c.budget = options->budget_s > 0 ? options->budget_s : BUDGET_S;
+    c.plan = ef_plan_new(module, device->name);
+    for (uint32_t i = 0; i < module->steps; i++)
+        if (module->step[i].kind == EF_MS_REGION)
+            add_step(&c, &c.plan->step[i], module->step[i].program);
+    if (c.programs.count)
+        qsort(c.programs.at, c.programs.count, sizeof *c.programs.at, by_weight);
+    bool fine = optimize_all(&c);
+    c.plan->elapsed_s = ef_seconds() - c.start;
+    for (uint32_t i = 0; fine && i < c.programs.count; i++)
+        c.plan->region[c.programs.at[i].region] = ef_optimum_region(&c.programs.at[i].optimum, device);
+    sum_up(&c, summary);
+    ef_pool_free(c.pool);
+    ef_vec_free(&c.programs);
+    ef_plan_compact(c.plan);
+    if (fine)
+        return c.plan;
+    ef_plan_free(c.plan);
+    return NULL;
+}

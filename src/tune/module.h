@@ -1,0 +1,26 @@
+/* Optimising a module: each of its regions, into a plan (design, section 9).
+ *
+ * Regions that are the same program up to names are optimised once. What a region gets of the budget goes by its
+ * estimated work, times how often it stands in the module; what one does not use goes to those after it, the one with
+ * the most work last. External calls stay as they are. */
+#ifndef EF_TUNE_MODULE_H
+#define EF_TUNE_MODULE_H
+
+#include "plan/plan.h"
+#include "tune/optimize.h"
+
+/* Sums over all regional steps of a call, and over all that was done. */
+typedef struct {
+    double us, warm_us, original_us, floor_us, rel_l2, elapsed_s;
+    uint64_t kernels, measured, failed, candidates, families;
+    uint32_t regions, distinct, externals;
+    bool stored;   /* all regions were answered from the store */
+    bool original; /* nothing faster was found for any of them */
+    bool stopped;
+} ef_module_summary;
+
+/* NULL and a message when a region cannot be measured. */
+ef_plan *ef_optimize_module(const ef_module *module, const ef_device *device, ef_store *store,
+                            const ef_optimize_options *options, ef_module_summary *summary, ef_diag *diag);
+
+#endif
