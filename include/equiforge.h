@@ -253,7 +253,6 @@ typedef struct {
 typedef struct {
     const char *target; /* a name that equiforge_targets lists as available; NULL: "auto" */
     double budget_s;    /* for everything, seconds, 0: 300 */
-    const char *output; /* the .efz file to write, see equiforge_plan_open; NULL: none */
     const char *store;  /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
                          * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
     const char *output; /* the .efz file to write, whole or not at all; NULL: none */

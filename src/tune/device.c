@@ -11,7 +11,10 @@
 
 #include "codegen/c.h"
 #include "codegen/execute.h"
+#include "codegen/torch.h"
+#include "codegen/triton.h"
 #include "tune/identity.h"
+#include "tune/python.h"
 
 /* ---- the CPU ---- */
 
@@ -83,6 +86,29 @@ static bool cpu_reference(const ef_program *program, const char *entry, ef_strbu
     return true;
 }
 
+/* ---- NVIDIA GPUs ---- */
+
+static void gpu_command(const ef_device *d, const char **argv, ef_arena *arena)
+{
+    char name[16];
+    snprintf(name, sizeof name, "cuda:%" PRIu32, d->number);
+    argv = ef_python_command("equiforge.worker", argv, arena);
+    *argv++ = "--device";
+    *argv++ = keep(arena, name);
+    *argv = NULL;
+}
+
+static bool gpu_identity(const ef_device *d, char *text, size_t room, ef_diag *diag)
+{
+    char model[128], versions[200];
+    if (!ef_identity_gpu(d->number, model, sizeof model))
+        return ef_fail(diag, "the driver names no GPU %" PRIu32, d->number);
+    if (!ef_identity_torch(versions, sizeof versions))
+        return ef_fail(diag, "no Python that has PyTorch and Triton was found; EQUIFORGE_PYTHON names one");
+    snprintf(text, room, "%s; equiforge %s; %s", model, EQUIFORGE_VERSION, versions);
+    return true;
+}
+
 /* ---- names ---- */
 
 const ef_device_name ef_device_names[EF_DEVICES] = {
@@ -93,13 +119,26 @@ const ef_device_name ef_device_names[EF_DEVICES] = {
 bool ef_device_here(const ef_device_name *name)
 {
     char model[128];
-    return !name->gpu || (ef_identity_gpu(0, model, sizeof model) && strstr(model, name->model));
+    for (uint32_t i = 0; name->gpu && ef_identity_gpu(i, model, sizeof model); i++)
+        if (strstr(model, name->model))
+            return true;
+    return !name->gpu;
 }
 
-static bool find_gpu(const ef_device_name *name, ef_device *device, ef_diag *diag)
+static void find_gpu(const ef_device_name *name, ef_device *device)
 {
-    (void)device;
-    return ef_fail(diag, "this version does not measure on GPUs yet: %s", name->name);
+    char model[128];
+    uint32_t number = 0;
+    while (ef_identity_gpu(number, model, sizeof model) && !strstr(model, name->model))
+        number++;
+    *device = (ef_device){.name = name->name,
+                          .language = "triton",
+                          .backend = EF_BACKEND_TRITON,
+                          .command = gpu_command,
+                          .identity = gpu_identity,
+                          .print = ef_codegen_triton,
+                          .reference = ef_codegen_torch,
+                          .number = number};
 }
 
 static void find_cpu(uint32_t threads, ef_device *device)
@@ -133,8 +172,9 @@ bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_
         if (!here)
             return ef_fail(diag, "this machine has no %s", name->name);
         if (name->gpu)
-            return find_gpu(name, device, diag);
-        find_cpu(threads, device);
+            find_gpu(name, device);
+        else
+            find_cpu(threads, device);
         return true;
     }
     list_names(&known);

@@ -27,6 +27,7 @@ struct ef_device {
     /* The tensor-level program in the form from which its workers make references. */
     bool (*reference)(const ef_program *program, const char *entry, ef_strbuf *out, ef_diag *diag);
     uint32_t threads; /* of a CPU; else 0 */
+    uint32_t number;  /* of a GPU, as CUDA counts them */
 };
 
 /* What there is to optimise for. `model`: how the driver calls the GPU, a word of its name. */

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/strbuf.h"
+#include "tune/python.h"
+
 static void trim(char *text)
 {
     text[strcspn(text, "\n")] = 0;
@@ -76,5 +79,28 @@ bool ef_identity_gpu(uint32_t number, char *text, size_t room)
         fclose(file);
     if (found)
         trim(text);
+    return found;
+}
+
+bool ef_identity_torch(char *text, size_t room)
+{
+    static const char script[] = "from importlib.metadata import version as v; "
+                                 "print('torch ' + v('torch') + ', triton ' + v('triton'))";
+    const char *argv[EF_PYTHON_WORDS + 1];
+    char line[200];
+    ef_arena *arena = ef_arena_new();
+    ef_strbuf command = {0};
+    ef_python_command("equiforge", argv, arena);
+    ef_strbuf_printf(&command, "'%s' -c \"%s\" 2>/dev/null", argv[0], script);
+    FILE *out = strchr(argv[0], '\'') ? NULL : popen(command.text, "r");
+    bool found = out && fgets(line, sizeof line, out);
+    if (out)
+        pclose(out);
+    if (found) {
+        trim(line);
+        snprintf(text, room, "%s", line);
+    }
+    ef_strbuf_free(&command);
+    ef_arena_free(arena);
     return found;
 }
