@@ -2,6 +2,7 @@
  * and tests/derivations computes in generated code what the float64 evaluator says, at small odd sizes, with tiles from
  * 1 to more than the whole. All programs go into one C file, so that the compiler runs once. */
 #include <dirent.h>
+#include <math.h>
 
 #include "batch.h"
 #include "codegen/oracle.h"
@@ -318,6 +319,48 @@ static void generated_code_agrees_with_the_evaluator(void **state)
     free_cases();
 }
 
+/* Elementary functions on vectors (what -O3 makes of the loops) are those of the C library on single numbers: close
+ * where these are finite, the same where not. */
+static void functions_keep_infinities_and_nan(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "program functions\ndim n = 37\ninput x: f32[n]\noutput a = log(x)\noutput b = log2(x)\noutput c = erf(x)\n"
+        "output d = sin(x)\noutput e = cos(x)\noutput f = pow(x, 0.75)\noutput g = exp(x)\noutput h = tanh(x)\n";
+    static const double special[] = {0, -0.0, INFINITY, -INFINITY, NAN, -1, 1, 1e-40, 3e38, -3e38, 100, -100, 0.5};
+    float x[37], out[8][37];
+    void *in[] = {x}, *to[8];
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "functions", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph)
+        fail_msg("%s", diag.text);
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 1);
+    ef_native native;
+    assert_true(ef_native_open(&native, graph, &schedule, &diag));
+    for (unsigned i = 0; i < 37; i++)
+        x[i] = (float)(i < COUNT(special) ? special[i] : 0.37 * i);
+    for (unsigned i = 0; i < 8; i++)
+        to[i] = out[i];
+    ef_native_call(&native, in, to);
+    for (unsigned i = 0; i < 37; i++) {
+        double v = x[i], want[] = {log(v), log2(v), erf(v), sin(v), cos(v), pow(v, 0.75), exp(v), tanh(v)};
+        for (unsigned k = 0; k < 8; k++) {
+            float rounded = (float)want[k], got = out[k][i];
+            bool same = isfinite(rounded) ? fabs(got - want[k]) <= 1e-6 * fabs(want[k]) + 2e-7
+                                          : (isnan(rounded) ? isnan(got) : got == rounded);
+            if (!same)
+                fail_msg("output %u of %g is %g, not %g", k, v, (double)got, want[k]);
+        }
+    }
+    ef_native_close(&native);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 /* ---- kernel formation ---- */
 
 static ef_kgraph *graph_of(ef_ctx *ctx, const char *path)
@@ -544,6 +587,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generated_code_agrees_with_the_evaluator),
+        cmocka_unit_test(functions_keep_infinities_and_nan),
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
