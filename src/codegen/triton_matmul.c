@@ -177,7 +177,7 @@ static t_value unit_operand(ef_t *t, const t_frame *frame, ef_kid id, const ef_i
         at = node->child[0];
         node = ef_kernel_node(t->kernel, at);
     }
-    bool raw = node->op == EF_K_BUFFER && node->dtype == dtype && dtype != EF_F32;
+    bool raw = node->op == EF_K_BUFFER && t->graph->buffers.at[node->attr].dtype == dtype && dtype != EF_F32;
     t_value value = ef_t_element(t, frame, id, index, raw);
     if (value.literal || value.type != T_FLOAT) {
         value.text = value.literal ? ef_t_full(t, frame, value).text : ef_t_as(t, value, T_FLOAT);

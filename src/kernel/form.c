@@ -597,16 +597,25 @@ ef_kgraph *ef_kgraph_eager(const ef_program *program, ef_diag *diag)
     return graph_of(program, true, diag);
 }
 
+static bool is_narrow_temporary(const ef_kbuffer *b)
+{
+    return b->kind == EF_BUFFER_TEMP && is_narrow(b->dtype);
+}
+
+bool ef_kgraph_is_narrow(const ef_kgraph *graph)
+{
+    for (uint32_t i = 0; i < graph->buffers.count; i++)
+        if (is_narrow_temporary(&graph->buffers.at[i]))
+            return true;
+    return false;
+}
+
 bool ef_kgraph_widen(ef_kgraph *graph)
 {
-    bool changed = false;
-    for (uint32_t i = 0; i < graph->buffers.count; i++) {
-        ef_kbuffer *b = &graph->buffers.at[i];
-        if (b->kind != EF_BUFFER_TEMP || !is_narrow(b->dtype))
-            continue;
-        b->dtype = EF_F32;
-        changed = true;
-    }
+    bool changed = ef_kgraph_is_narrow(graph);
+    for (uint32_t i = 0; i < graph->buffers.count; i++)
+        if (is_narrow_temporary(&graph->buffers.at[i]))
+            graph->buffers.at[i].dtype = EF_F32;
     return changed;
 }
 

@@ -148,7 +148,9 @@ ef_kgraph *ef_kgraph_new(const ef_program *program, ef_diag *diag);
 /* The program as eager PyTorch runs it: one kernel an operator, each result rounded to its own type. For programs of
  * tensor level; what is tiled becomes kernels as above, with every temporary in its own type. */
 ef_kgraph *ef_kgraph_eager(const ef_program *program, ef_diag *diag);
-/* Stores all floating-point temporaries in f32 at least. False when they are already. */
+/* Whether some temporary is stored in less than f32; and stores them all in f32 at least, false when they are already.
+ * Nodes keep the types that the program gives them. */
+bool ef_kgraph_is_narrow(const ef_kgraph *graph);
 bool ef_kgraph_widen(ef_kgraph *graph);
 void ef_kgraph_free(ef_kgraph *graph);
 

@@ -162,17 +162,49 @@ static void add_candidate(ef_families *all, const ef_candidate *candidate, const
     free(output);
 }
 
+/* The first `keep` families, in the order of their best members, and the program itself. */
+static void drop_covered(ef_families *all, uint32_t keep)
+{
+    uint32_t count = all->list.count, *representative = ef_xcalloc(count + 1, sizeof *representative), kept = 1;
+    ef_family *list = ef_xcalloc(count + 1, sizeof *list);
+    const ef_kgraph **graph = ef_xcalloc(count + 1, sizeof *graph);
+    for (uint32_t i = 1; i < count; i++)
+        graph[i - 1] = all->list.at[i].graph;
+    ef_kgraph_families(graph, count - 1, representative);
+    list[0] = all->list.at[0];
+    for (uint32_t i = 1; i < count; i++) {
+        ef_family *f = &all->list.at[representative[i - 1] + 1];
+        if (!f->graph || kept >= keep) /* taken, or too many */
+            continue;
+        list[kept] = *f;
+        list[kept++].estimate = all->list.at[i].estimate;
+        *f = (ef_family){0};
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        ef_schedule_free(&all->list.at[i].schedule);
+        ef_kgraph_free(all->list.at[i].graph);
+    }
+    memcpy(all->list.at, list, kept * sizeof *list);
+    all->list.count = kept;
+    free(list);
+    free(graph);
+    free(representative);
+}
+
+#define LOOK_AT 8u /* times as many candidates as families that are kept: many are covered by others */
+
 static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
 {
     ef_search_options limits = {.time_limit = options->saturation_s};
     ef_extract_options wanted = {
-        .compaction = EF_COMPACT_EARLY, .time_limit = options->extraction_s, .keep = options->keep};
+        .compaction = EF_COMPACT_EARLY, .time_limit = options->extraction_s, .keep = LOOK_AT * options->keep};
     ef_search *s = ef_search_new(all->program, &limits, diag);
     if (s && ef_search_saturate(s, diag)) {
         all->extraction = ef_extract(s, &wanted);
         all->candidates = all->extraction->candidates;
-        for (uint32_t i = 0; i < all->extraction->candidate.count && all->list.count < options->keep; i++)
+        for (uint32_t i = 0; i < all->extraction->candidate.count; i++)
             add_candidate(all, &all->extraction->candidate.at[i], options);
+        drop_covered(all, options->keep);
     }
     ef_search_free(s);
 }

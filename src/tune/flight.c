@@ -163,6 +163,7 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     char key[32];
     const ef_family *family = &families->list.at[t.family];
     ef_schedule schedule = ef_family_schedule(family, t.choice);
+    t.narrow = ef_kgraph_is_narrow(family->graph);
     bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
     ef_schedule_free(&schedule);
     t.source = printed ? ef_hash(source.text, source.length) : 0;
@@ -214,6 +215,22 @@ static void measured(ef_flight *f, const ef_families *families, ef_trip *t, cons
     land(f, families, t, fine ? "fine" : "launch", fine ? "" : "the worker gives no time");
 }
 
+/* A candidate that is wrong with narrow temporaries may be right with wide ones: its family has these from now on, and
+ * it sets out again. */
+static bool set_out_again(ef_flight *f, const ef_families *families, ef_trip *t, const char *status)
+{
+    if (!status || strcmp(status, "wrong") != 0 || !t->narrow)
+        return false;
+    ef_kgraph_widen(families->list.at[t->family].graph);
+    if (t->artifact)
+        unlink(t->artifact);
+    free(t->artifact);
+    t->artifact = NULL;
+    t->measuring = false;
+    ef_flight_launch(f, families, t);
+    return true;
+}
+
 /* A reply of the pool, to whichever candidate it is for; it may be for one that was cancelled. */
 static void heard(ef_flight *f, const ef_families *families, const ef_reply *reply)
 {
@@ -227,7 +244,7 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
             measured(f, families, &t, reply->json);
         else if (reply->status == EF_REPLY_FINE)
             send_to_measure(f, families, &t, reply->json);
-        else
+        else if (!set_out_again(f, families, &t, status))
             land(f, families, &t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
         return;
     }

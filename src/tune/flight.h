@@ -19,7 +19,7 @@ typedef struct {
     uint64_t source;            /* hash */
     /* Private: */
     uint64_t job;
-    bool measuring;
+    bool measuring, narrow; /* narrow: printed with narrow temporaries */
     char *artifact;
 } ef_trip;
 
