@@ -22,6 +22,7 @@ typedef struct {
     ef_rng rng;
     ef_strbuf *text;
     shape value[MAX_VALUES];
+    bool is_input[MAX_VALUES];
     unsigned count, inputs;
     unsigned extent[DIMS];
     const char *dtype; /* of most inputs */
@@ -45,6 +46,7 @@ static void print_dims(generator *g, const shape *s)
 static unsigned add(generator *g, shape s)
 {
     g->value[g->count] = s;
+    g->is_input[g->count] = false;
     return g->count++;
 }
 
@@ -54,6 +56,7 @@ static unsigned input(generator *g, shape s, const char *name, const char *dtype
     ef_strbuf_printf(g->text, "input %s%u: %s", name, v, dtype);
     print_dims(g, &s);
     ef_strbuf_printf(g->text, "\nv%u = %s%u\n", v, name, v);
+    g->is_input[v] = true;
     g->inputs++;
     return v;
 }
@@ -198,15 +201,19 @@ static bool step_number(generator *g, unsigned a)
     return true;
 }
 
+/* Conditions are on inputs: a computed value that is rounded may fall on the other side. */
 static bool step_select(generator *g, unsigned a)
 {
-    static const char *const op[] = {"lt", "le", "gt", "ge", "ne"};
-    unsigned b = partner(g, a), c = partner(g, a);
-    if (!broadcasts(&g->value[b], &g->value[c]))
+    static const char *const op[] = {"lt", "le", "gt", "ge"};
+    unsigned c = partner(g, a), b = 0;
+    while (b < g->count &&
+           !(g->is_input[b] && broadcasts(&g->value[a], &g->value[b]) && broadcasts(&g->value[c], &g->value[b])))
+        b++;
+    if (b == g->count)
         return false;
     shape all = join(&g->value[a], &g->value[b]);
     unsigned v = add(g, join(&all, &g->value[c]));
-    ef_strbuf_printf(g->text, "v%u = select(%s(v%u, v%u), v%u, v%u)\n", v, op[below(g, 5)], a, b, a, c);
+    ef_strbuf_printf(g->text, "v%u = select(%s(v%u, 0.25), v%u, v%u)\n", v, op[below(g, 4)], b, a, c);
     return true;
 }
 
