@@ -213,11 +213,15 @@ static bool meets(ef_draft *d, const meeting *m, unsigned index, ef_slot also)
 static void set_apart(ef_draft *d, meeting *m, unsigned index, ef_slot also)
 {
     ef_slot dim = m->dim[index];
+    if (m->made[index]) { /* positions that nobody else knows: rows and columns of a mask from one arange */
+        m->dim[index] = ef_slot_new(d->slots, ef_slot_size(d->slots, dim));
+        return;
+    }
     for (unsigned which = 0; meets(d, m, index, also); which++)
         m->dim[index] = ef_slot_twin(d->slots, dim, which);
 }
 
-/* No two dimensions share a variable: where they would, what is made of numbers becomes a twin, else the inner one.
+/* No two dimensions share a variable: where they would, what is made of numbers gets a new one, else the inner a twin.
  * Nor do they share one with what is contracted. */
 static void keep_apart(ef_draft *d, meeting *m, ef_slot contracted)
 {
@@ -260,6 +264,26 @@ static void use_numbers(ef_draft *d, ef_op op, ef_dn *x, unsigned count)
     }
 }
 
+/* An operand that is repeated only along dimensions that the others have anyway need not be. */
+static void use_unrepeated(const ef_draft *d, ef_dn *x, unsigned count)
+{
+    for (unsigned k = 0; k < count; k++) {
+        const ef_dnode *node = at(d, x[k]);
+        const ef_dnode *before = node->op == EF_BROADCAST ? at(d, node->child[0]) : node;
+        bool spare = before != node && before->op != EF_CONST;
+        for (unsigned i = 0; spare && i < node->rank; i++) {
+            bool repeated = i >= before->rank || (before->dim[i] == EF_SLOT_UNIT && node->dim[i] != EF_SLOT_UNIT);
+            bool other = !repeated;
+            for (unsigned j = 0; j < count && !other; j++)
+                other = j != k && i < at(d, x[j])->rank &&
+                        (node->dim[i] == EF_SLOT_UNIT || at(d, x[j])->dim[i] != EF_SLOT_UNIT);
+            spare = other;
+        }
+        if (spare)
+            x[k] = node->child[0];
+    }
+}
+
 /* The number that a pointwise operator over numbers is, in its shape. */
 static ef_dn folded(ef_draft *d, const ef_dnode *result)
 {
@@ -284,8 +308,10 @@ static ef_dn pointwise(ef_draft *d, ef_op op, uint64_t attr, const ef_dn *operan
             return EF_NONE;
     for (unsigned i = 0; i < count; i++)
         dtype[i] = (ef_dtype)at(d, x[i])->dtype;
-    if (count > 1)
+    if (count > 1) {
         use_numbers(d, op, x, count);
+        use_unrepeated(d, x, count);
+    }
     if (!meet(d, x, count, 0, &m))
         return EF_NONE;
     keep_apart(d, &m, EF_SLOT_UNIT);
@@ -402,12 +428,38 @@ ef_dn ef_dn_cast(ef_draft *d, ef_dtype dtype, ef_dn x)
 
 /* ---- contractions and reductions ---- */
 
+/* Whether a reshape only merges what stands before the last two dimensions; *inside is then what it merges. */
+static bool merges_batch(const ef_draft *d, ef_dn x, ef_dn *inside)
+{
+    const ef_dnode *out = at(d, x), *in = out->op == EF_RESHAPE ? at(d, out->child[0]) : out;
+    *inside = out->child[0];
+    return in != out && out->rank == 3 && in->rank > 3 && ef_dn_size(d, x, 0) == ef_dn_size(d, *inside, 0) &&
+           ef_dn_size(d, x, 1) == ef_dn_size(d, *inside, 1);
+}
+
+/* Batched products of core ATen have one batch dimension, into which views merge several: it is those that the product
+ * has. EF_NONE when it is no such product. */
+static ef_dn matmul_of_batches(ef_draft *d, ef_dn a, ef_dn b)
+{
+    ef_dn in_a, in_b;
+    if (!merges_batch(d, a, &in_a) || !merges_batch(d, b, &in_b) || at(d, in_a)->rank != at(d, in_b)->rank)
+        return EF_NONE;
+    for (unsigned i = 2; i < at(d, in_a)->rank; i++)
+        if (ef_dn_size(d, in_a, i) != ef_dn_size(d, in_b, i))
+            return EF_NONE;
+    int64_t size[3] = {(int64_t)ef_dn_size(d, a, 2), (int64_t)ef_dn_size(d, a, 1), (int64_t)ef_dn_size(d, b, 0)};
+    return ef_dn_reshape(d, ef_dn_matmul(d, in_a, in_b), size, 3);
+}
+
 ef_dn ef_dn_matmul(ef_draft *d, ef_dn a, ef_dn b)
 {
     meeting m = {0};
     if (a == EF_NONE || b == EF_NONE || at(d, a)->rank < 2 || at(d, b)->rank < 2 ||
         ef_dn_size(d, a, 0) != ef_dn_size(d, b, 1))
         return EF_NONE;
+    ef_dn batches = matmul_of_batches(d, a, b);
+    if (batches != EF_NONE)
+        return batches;
     ef_dn x[2] = {a, b};
     bool inner = ef_slot_unify(d->slots, at(d, a)->dim[0], at(d, b)->dim[1]);
     if (!inner)
