@@ -80,10 +80,10 @@ ef_dn ef_aten_operand(ef_aten *c, const char *name, uint32_t position)
 unsigned ef_aten_operands(ef_aten *c, const char *name, uint32_t position, ef_dn *x, unsigned count)
 {
     const ef_xarg *arg = argument(c, name, position);
-    if (!arg || arg->kind != EF_XA_TENSORS || arg->count > count)
+    if (!arg || (arg->kind != EF_XA_TENSORS && arg->kind != EF_XA_OPTIONAL_TENSORS) || arg->count > count)
         return 0;
     for (uint32_t i = 0; i < arg->count; i++)
-        if ((x[i] = c->read(c->user, arg->values[i])) == EF_NONE)
+        if (arg->values[i] == EF_NONE || (x[i] = c->read(c->user, arg->values[i])) == EF_NONE)
             return 0;
     return arg->count;
 }

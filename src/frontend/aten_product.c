@@ -327,7 +327,7 @@ static ef_dn masked(ef_aten *c, ef_dn scores, ef_dn mask)
     return ef_b(c, EF_ADD, scores, mask);
 }
 
-/* A row that a mask hides entirely gives 0. Causal masks hide no row, so only masks that are given need this. */
+/* A row that a mask hides entirely gives 0; that is said only for masks that may do so. */
 static ef_dn attention(ef_aten *c, ef_dn q, ef_dn k, ef_dn v, ef_dn mask)
 {
     double scale = ef_aten_number(c, "scale", EF_NONE, 1 / sqrt((double)ef_dn_size(c->draft, q, 0)));
@@ -339,7 +339,7 @@ static ef_dn attention(ef_aten *c, ef_dn q, ef_dn k, ef_dn v, ef_dn mask)
     if (mask != EF_NONE)
         scores = masked(c, scores, mask);
     ef_dn y = ef_dn_matmul(c->draft, ef_aten_softmax(c, scores, 0), v);
-    if (mask == EF_NONE)
+    if (mask == EF_NONE || ef_dn_rows_seen(c->draft, mask))
         return y;
     ef_dn hidden = ef_n(c, EF_EQ, ef_dn_reduce(c->draft, EF_RED_MAX, 0, scores), -INFINITY);
     return ef_dn_select(c->draft, hidden, ef_dn_number(c->draft, 0), y);

@@ -143,6 +143,23 @@ static bool lower_truth(ef_aten *c, int reducer)
     return give(c, 0, ef_n(c, EF_NE, x, 0), &r);
 }
 
+/* Sums up to each position are no reduction of the IR; where all elements are one number they are its multiples. */
+static bool lower_cumsum(ef_aten *c, int param)
+{
+    int64_t size[EF_MAX_RANK], range[EF_MAX_RANK];
+    ef_dn x = self_as_result(c);
+    unsigned rank = ef_aten_sizes(c, x, size), index = ef_aten_dim(ef_aten_int(c, "dim", 1, 0), rank);
+    (void)param;
+    if (x == EF_NONE || index >= rank || !c->draft->nodes.at[x].uniform)
+        return ef_aten_refuse(c, "sums up to each position");
+    for (unsigned i = 0; i < rank; i++)
+        range[i] = i == rank - 1 - index ? size[i] : 1;
+    double number = c->draft->nodes.at[x].number;
+    ef_dn count = ef_n(c, EF_ADD, ef_dn_iota(c->draft, (uint64_t)size[rank - 1 - index]), 1);
+    count = ef_dn_reshape(c->draft, ef_dn_cast(c->draft, ef_aten_result_type(c, 0), count), range, rank);
+    return ef_aten_give(c, 0, ef_dn_broadcast(c->draft, ef_n(c, EF_MUL, count, number), size, rank));
+}
+
 /* ---- moments ---- */
 
 typedef enum { VAR, STD, VAR_MEAN, STD_MEAN } moment;
@@ -254,6 +271,7 @@ static bool lower_logsumexp(ef_aten *c, int param)
 
 const ef_aten_row ef_aten_reductions[] = {
     {"sum", lower_sum, 0, EF_FRESH},
+    {"cumsum", lower_cumsum, 0, EF_FRESH},
     {"mean", lower_mean, 0, EF_FRESH},
     {"prod", lower_prod, 0, EF_FRESH},
     {"amax", lower_extremum, EF_RED_MAX, EF_FRESH},

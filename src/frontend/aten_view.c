@@ -323,6 +323,71 @@ static bool lower_roll(ef_aten *c, int param)
     return ef_aten_give(c, 0, n == dims ? ef_dn_reshape(c->draft, x, size, rank) : EF_NONE);
 }
 
+/* The difference of neighbours, after something is put before or behind. */
+static bool lower_diff(ef_aten *c, int param)
+{
+    ef_dn part[3] = {EF_NONE, self(c), EF_NONE}, x;
+    unsigned index, from = 1, parts = 1;
+    (void)param;
+    if (ef_aten_int(c, "n", 1, 1) != 1 || ef_aten_result_type(c, 0) == EF_BOOL ||
+        !is_dim(c, part[1], ef_aten_int(c, "dim", 2, -1), &index))
+        return ef_aten_refuse(c, "differences of another kind");
+    if (ef_aten_has(c, "prepend", EF_NONE)) {
+        part[0] = ef_aten_operand(c, "prepend", EF_NONE);
+        from = 0;
+        parts++;
+    }
+    if (ef_aten_has(c, "append", EF_NONE)) {
+        part[2] = ef_aten_operand(c, "append", EF_NONE);
+        parts++;
+    }
+    x = ef_dn_concat(c->draft, index, part + from, parts);
+    if (x == EF_NONE)
+        return ef_aten_give(c, 0, x);
+    uint64_t size = ef_dn_size(c->draft, x, index);
+    return ef_aten_give(
+        c, 0, ef_b(c, EF_SUB, ef_dn_slice(c->draft, x, index, 1, size), ef_dn_slice(c->draft, x, index, 0, size - 1)));
+}
+
+/* Elements by positions that count up: dimension i of x is the one of the result that counts in its index. */
+static ef_dn index_by_counting(ef_aten *c, ef_dn x, const ef_dn *position, unsigned count)
+{
+    int64_t size[EF_MAX_RANK];
+    unsigned from[EF_MAX_RANK], where[EF_MAX_RANK], rank = ef_aten_rank(c, x);
+    if (count != rank)
+        return EF_NONE;
+    for (unsigned i = 0; i < rank; i++)
+        if (!ef_dn_counts(c->draft, position[i], &where[i]) ||
+            ef_dn_elements(c->draft, position[i]) != ef_dn_size(c->draft, x, rank - 1 - i))
+            return EF_NONE;
+    for (unsigned i = 0; i < rank; i++) { /* the result's dimensions, outermost first, are those with larger indices */
+        unsigned before = 0;
+        for (unsigned k = 0; k < rank; k++) {
+            bool single = ef_dn_elements(c->draft, position[i]) == 1 || ef_dn_elements(c->draft, position[k]) == 1;
+            if (k != i && where[k] == where[i] && !single)
+                return EF_NONE;
+            before += where[k] > where[i] || (where[k] == where[i] && k < i);
+        }
+        from[before] = i;
+    }
+    return ef_dn_reshape(c->draft, ef_dn_permute(c->draft, x, from), size, ef_aten_result_sizes(c, 0, size));
+}
+
+/* Elements by position are external, except where all are one number or the positions move nothing. */
+static bool lower_index(ef_aten *c, int param)
+{
+    int64_t size[EF_MAX_RANK];
+    ef_dn x = self(c), position[EF_MAX_RANK], y = EF_NONE;
+    unsigned count = ef_aten_operands(c, "indices", 1, position, EF_MAX_RANK);
+    (void)param;
+    if (x != EF_NONE && c->draft->nodes.at[x].uniform)
+        y = ef_dn_full(c->draft, c->draft->nodes.at[x].number, ef_aten_result_type(c, 0), size,
+                       ef_aten_result_sizes(c, 0, size));
+    else if (count)
+        y = index_by_counting(c, x, position, count);
+    return y == EF_NONE ? ef_aten_refuse(c, "elements by position") : ef_aten_give(c, 0, y);
+}
+
 /* constant_pad_nd: pairs (before, after) from the last dimension; negative ones cut. */
 static bool lower_pad(ef_aten *c, int param)
 {
@@ -395,6 +460,8 @@ const ef_aten_row ef_aten_views[] = {
     {"repeat", lower_repeat, 0, EF_FRESH},
     {"tile", lower_repeat, 0, EF_FRESH},
     {"repeat_interleave", lower_repeat_interleave, 0, EF_FRESH},
+    {"diff", lower_diff, 0, EF_FRESH},
+    {"index", lower_index, 0, EF_FRESH},
     {"roll", lower_roll, 0, EF_FRESH},
     {"constant_pad_nd", lower_pad, 0, EF_FRESH},
     {"pad", lower_pad, 0, EF_FRESH},

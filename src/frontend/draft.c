@@ -370,11 +370,31 @@ static bool is_identity(ef_op op, double number)
     return number == 0 ? op == EF_ADD || op == EF_SUB : number == 1 && (op == EF_MUL || op == EF_DIV);
 }
 
+/* Whether `other` has every dimension of x. */
+static bool has_dims_of(const ef_draft *d, ef_dn other, ef_dn x)
+{
+    bool all = at(d, other)->rank >= at(d, x)->rank;
+    for (unsigned i = 0; all && i < at(d, x)->rank; i++)
+        all = at(d, x)->dim[i] == EF_SLOT_UNIT || at(d, other)->dim[i] != EF_SLOT_UNIT;
+    return all;
+}
+
+/* "and true", "or false" */
+static bool is_neutral(const ef_draft *d, ef_op op, ef_dn x, ef_dn other)
+{
+    return (op == EF_AND || op == EF_OR) && at(d, x)->uniform && at(d, x)->number == (op == EF_AND) &&
+           has_dims_of(d, other, x);
+}
+
 ef_dn ef_dn_binary(ef_draft *d, ef_op op, ef_dn a, ef_dn b)
 {
     ef_dn x[2] = {a, b};
     if (a != EF_NONE && b != EF_NONE && at(d, b)->op == EF_CONST && ef_dtype_is_float((ef_dtype)at(d, a)->dtype) &&
         is_identity(op, at(d, b)->number))
+        return a;
+    if (a != EF_NONE && b != EF_NONE && is_neutral(d, op, a, b))
+        return b;
+    if (a != EF_NONE && b != EF_NONE && is_neutral(d, op, b, a))
         return a;
     if (op >= EF_LT && op <= EF_NE && a != EF_NONE && b != EF_NONE && at(d, b)->op == EF_CONST) {
         ef_dn condition = decided(d, op, a, at(d, b)->number);

@@ -72,4 +72,12 @@ ef_dn ef_dn_broadcast(ef_draft *draft, ef_dn x, const int64_t *size, unsigned ra
 ef_dn ef_dn_part(ef_draft *draft, ef_dn x, unsigned index, uint64_t start, uint64_t stop);
 ef_dn ef_dn_reduce_parts(ef_draft *draft, uint32_t reducer, unsigned index, ef_dn x);
 
+/* draft_known.c: x itself, or one number everywhere where all elements are known to be that. */
+ef_dn ef_dn_known(ef_draft *draft, ef_dn x);
+/* Whether x is known to be 0, 1, 2, … along one dimension, *index, and has no other. */
+bool ef_dn_counts(const ef_draft *draft, ef_dn x, unsigned *index);
+/* Whether a mask is known to leave something in every row: truth, or a number above minus infinity. It may be false of
+ * masks that do. */
+bool ef_dn_rows_seen(const ef_draft *draft, ef_dn mask);
+
 #endif

@@ -200,6 +200,27 @@ static void find_exports(planner *p)
             hand_out_ref(p, p->l->calls.at[i].arg[k]);
 }
 
+/* Computes everything as late as it can be: beside what uses it, not beside what it is made of. What a call needs is
+ * needed in its own stage already, so that no region is added. */
+static void postpone(planner *p)
+{
+    for (ef_dn i = 0; i < p->draft->nodes.count; i++)
+        if (node_at(p, i)->op != EF_INPUT)
+            p->stage[i] = p->stages - 1;
+    for (uint32_t i = 0; i < p->l->calls.count; i++) {
+        const ef_call *call = &p->l->calls.at[i];
+        for (uint32_t k = 0; p->call_live[i] && k < call->args; k++)
+            if (given(p, call->arg[k]) == EF_NONE && p->call_stage[i] - 1 < p->stage[call->arg[k].node])
+                p->stage[call->arg[k].node] = p->call_stage[i] - 1;
+    }
+    for (ef_dn i = p->draft->nodes.count; i-- > 0;)
+        for (unsigned k = 0; p->live[i] && k < node_at(p, i)->count; k++) {
+            ef_dn child = node_at(p, i)->child[k];
+            if (node_at(p, child)->op != EF_INPUT && p->stage[i] < p->stage[child])
+                p->stage[child] = p->stage[i];
+        }
+}
+
 /* ---- values of the module ---- */
 
 static uint32_t add_value(planner *p, const char *name, ef_mvalue_kind kind, const ef_xvalue *like, ef_dtype dtype)
@@ -495,6 +516,7 @@ bool ef_regions_plan(ef_module *module, ef_translation *l, ef_diag *diag)
     find_stages(&p);
     p.exports = ef_arena_alloc(p.arena, (p.stages + 1) * sizeof *p.exports);
     find_live(&p);
+    postpone(&p);
     find_exports(&p);
     bool good = add_inputs(&p) && add_steps(&p);
     if (good)

@@ -1,9 +1,10 @@
 /* Regions: cutting a translated graph into programs around its external calls (design, section 9).
  *
- * Every node of the draft gets a STAGE: the number of regions that must have run before it can, because an external
- * call between them needs a region's results. All nodes of one stage are one region, so there are as few regions as the
- * alternation of calls and computation allows, and no region waits for itself. What costs nothing to compute again,
- * numbers, iota, and views of what a region is given, belongs to no stage: each region that needs it has its own. */
+ * Every node of the draft has a STAGE: the number of regions that run before it. It is at least the number that must,
+ * because an external call between them needs a region's results, and as large as what uses the node allows, so that
+ * masks and scores stand together. All nodes of one stage are one region: there are as few regions as the alternation
+ * of calls and computation allows, and no region waits for itself. What costs nothing to compute again, numbers, iota,
+ * and views of what a region is given, belongs to no stage: each region that needs it has its own. */
 #ifndef EF_FRONTEND_REGIONS_H
 #define EF_FRONTEND_REGIONS_H
 

@@ -134,7 +134,7 @@ static const char *check_result(ef_aten *c, uint32_t k)
     ef_dtype is = ef_aten_dtype(c, c->result[k]), wanted = ef_aten_type(v->dtype);
     if (is != EF_NUM && ef_dtype_is_float(is) != ef_dtype_is_float(wanted))
         return "a result of another type than the exporter noted";
-    c->result[k] = ef_dn_cast(c->draft, wanted, c->result[k]);
+    c->result[k] = ef_dn_known(c->draft, ef_dn_cast(c->draft, wanted, c->result[k]));
     unsigned rank = ef_aten_sizes(c, c->result[k], size);
     if (c->result[k] == EF_NONE || rank != v->rank || memcmp(size, v->size, rank * sizeof *size) != 0)
         return "a result of another shape than the exporter noted";

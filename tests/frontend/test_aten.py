@@ -265,6 +265,18 @@ ATTENTION = {
         VALUE,
         torch.arange(3)[:, None] > torch.ones(6),
     ),
+    "sdpa_known_mask": (
+        lambda q, k, v: sdpa(q, k, v, attn_mask=torch.arange(3)[:, None] >= torch.arange(6)),
+        Q,
+        K,
+        VALUE,
+    ),
+    "sdpa_known_empty_rows": (
+        lambda q, k, v: sdpa(q, k, v, attn_mask=torch.arange(3)[:, None] > torch.arange(6)),
+        Q,
+        K,
+        VALUE,
+    ),
     "sdpa_gqa": (lambda q, k, v: sdpa(q, k, v, enable_gqa=True), Q, r(2, 2, 6, 8), r(2, 2, 6, 8, seed=7)),
     "sdpa_one_sequence": (lambda x: sdpa(x, x, x, is_causal=True), SAME),
     "attention_tril": (
@@ -384,6 +396,10 @@ VIEWS = {
     "tile": (lambda x: x.tile(2), X),
     "repeat_interleave": (lambda x: x.repeat_interleave(3, 0), X),
     "repeat_interleave_flat": (lambda x: x.repeat_interleave(2) + 1, X),
+    "diff": (lambda x: x.diff(dim=-1), X),
+    "diff_prepend": (lambda x, y: torch.diff(x, prepend=y, dim=1), X, r(3, 2)),
+    "index_counting": (lambda x: x[torch.arange(3)[:, None], torch.arange(5)] * 2, X),
+    "index_turned": (lambda x: x[torch.arange(3), torch.arange(5)[:, None]] * 2, X),
     "roll": (lambda x: x.roll(2, -1), X),
     "roll_flat": (lambda x: x.roll(4), X),
     "pad": (lambda x: F.pad(x, (1, 2)), X),
@@ -425,6 +441,8 @@ CONSTRUCTORS = {
     "triu": (lambda x: x.triu(1), r(2, 4, 4)),
     "tril_wide": (lambda x: torch.tril(x, -1), r(3, 5)),
     "tril_bool": (lambda x: torch.tril(torch.ones(5, 5, dtype=torch.bool)) & (x > 0), r(5, 5)),
+    "known_everywhere": (lambda x: torch.where(torch.arange(5).diff() == 1, x[:, 1:], 0.0), X),
+    "cumsum_known": (lambda x: x + torch.ones(5, dtype=i64).cumsum(0), X),
     "eye": (lambda x: x + torch.eye(5), r(5, 5)),
     "finfo": (lambda x, m: x + (1 - m) * torch.finfo(f32).min, X, torch.ones(5)),
 }
