@@ -81,7 +81,7 @@ static bool lower_transpose(ef_aten *c, int param)
 static bool lower_movedim(ef_aten *c, int param)
 {
     int64_t source[EF_MAX_RANK], target[EF_MAX_RANK];
-    unsigned from[EF_MAX_RANK], a, b, n = ef_aten_ints(c, "source", 1, source, EF_MAX_RANK, NULL);
+    unsigned from[EF_MAX_RANK] = {0}, a, b, n = ef_aten_ints(c, "source", 1, source, EF_MAX_RANK, NULL);
     bool taken[EF_MAX_RANK] = {false}, placed[EF_MAX_RANK] = {false};
     ef_dn x = self(c);
     unsigned rank = ef_aten_rank(c, x), next = 0;
@@ -153,6 +153,7 @@ static bool lower_slice(ef_aten *c, int param)
     stop = stop < 0 ? stop + size : stop;
     start = start < 0 ? 0 : start;
     stop = stop > size ? size : stop;
+    step = step > size ? size : step;
     if (start >= stop || step < 1)
         return ef_aten_give(c, 0, EF_NONE);
     if (step > 1)
@@ -167,7 +168,8 @@ static bool lower_narrow(ef_aten *c, int param)
     unsigned index;
     int64_t start = ef_aten_int(c, "start", 2, -1), length = ef_aten_int(c, "length", 3, 0);
     (void)param;
-    if (!is_dim(c, x, ef_aten_int(c, "dim", 1, 0), &index) || start < 0 || length < 1)
+    if (!is_dim(c, x, ef_aten_int(c, "dim", 1, 0), &index) || start < 0 || length < 1 ||
+        start > (int64_t)EF_MAX_EXTENT || length > (int64_t)EF_MAX_EXTENT)
         return ef_aten_give(c, 0, EF_NONE);
     return ef_aten_give(c, 0, ef_dn_slice(c->draft, x, index, (uint64_t)start, (uint64_t)(start + length)));
 }
@@ -202,7 +204,7 @@ static bool lower_split(ef_aten *c, int unbind)
     uint64_t size = ef_dn_size(c->draft, x, index);
     for (; !unbind && which < 3 && !given; which += !given)
         n = ef_aten_ints(c, how[which], EF_NONE, list, EF_MAX_RANK * EF_MAX_RANK, &given);
-    if (which == 3 || n == 0 || list[0] < 1)
+    if (which == 3 || n == 0 || list[0] < 1 || list[0] > (int64_t)EF_MAX_EXTENT)
         return ef_aten_refuse(c, "no sizes to split by");
     if (which == 2 && !unbind) /* chunks: their number is given */
         list[0] = ((int64_t)size + list[0] - 1) / list[0];
@@ -233,6 +235,8 @@ static bool lower_join(ef_aten *c, int stack)
         x[i] = ef_dn_cast(c->draft, ef_aten_result_type(c, 0), x[i]);
         if (!stack)
             continue;
+        if (ef_aten_rank(c, x[i]) + 1 != rank)
+            return ef_aten_give(c, 0, EF_NONE);
         ef_aten_sizes(c, x[i], size);
         memmove(size + rank - index, size + rank - 1 - index, index * sizeof *size);
         size[rank - 1 - index] = 1;
@@ -246,7 +250,7 @@ static ef_dn repeat(ef_aten *c, ef_dn x, unsigned index, int64_t times, bool ins
 {
     int64_t size[EF_MAX_RANK + 1];
     unsigned rank = ef_aten_sizes(c, x, size), at = rank - 1 - index;
-    if (x == EF_NONE || times < 1 || rank == EF_MAX_RANK)
+    if (x == EF_NONE || times < 1 || times > (int64_t)EF_MAX_EXTENT / size[at] || rank == EF_MAX_RANK)
         return times == 1 ? x : EF_NONE;
     int64_t old = size[at];
     memmove(size + at + 1, size + at, (rank - at) * sizeof *size);
@@ -402,6 +406,8 @@ static bool lower_pad(ef_aten *c, int param)
         ef_dn part[3];
         unsigned parts = 0;
         int64_t extent = (int64_t)ef_dn_size(c->draft, x, i), low = pad[2 * i], high = pad[2 * i + 1];
+        if (low < -extent || high < -extent)
+            return ef_aten_give(c, 0, EF_NONE);
         int64_t from = low < 0 ? -low : 0, to = high < 0 ? extent + high : extent;
         x = from < to ? ef_dn_slice(c->draft, x, i, (uint64_t)from, (uint64_t)to) : EF_NONE;
         ef_aten_sizes(c, x, size);
