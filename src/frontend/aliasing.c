@@ -71,7 +71,7 @@ static ef_dn put(ef_draft *d, ef_dn view, ef_dn origin, ef_dn whole, ef_dn part)
         uint64_t start = ef_slice_start(node.attr), stop = ef_slice_stop(node.attr);
         ef_dn piece[3];
         unsigned pieces = 0;
-        if (child != origin)
+        if (child != origin || index >= rank)
             return EF_NONE;
         if (start > 0)
             piece[pieces++] = ef_dn_slice(d, whole, index, 0, start);

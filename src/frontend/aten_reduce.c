@@ -85,7 +85,7 @@ static ef_dn mean(ef_aten *c, ef_dn x, const reduced *r)
 
 static bool lower_sum(ef_aten *c, int param)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self_as_result(c);
     (void)param;
     return which(c, x, "dim", 1, &r) && give(c, 0, ef_aten_reduce(c, EF_RED_SUM, x, r.index, r.count), &r);
@@ -93,7 +93,7 @@ static bool lower_sum(ef_aten *c, int param)
 
 static bool lower_mean(ef_aten *c, int param)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self_as_result(c);
     (void)param;
     return which(c, x, "dim", 1, &r) && give(c, 0, mean(c, x, &r), &r);
@@ -101,7 +101,7 @@ static bool lower_mean(ef_aten *c, int param)
 
 static bool lower_prod(ef_aten *c, int param)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self_as_result(c);
     (void)param;
     return which(c, x, "dim", 1, &r) && give(c, 0, ef_aten_reduce(c, EF_RED_PROD, x, r.index, r.count), &r);
@@ -109,7 +109,7 @@ static bool lower_prod(ef_aten *c, int param)
 
 static bool lower_extremum(ef_aten *c, int reducer)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self(c);
     if (ef_aten_dtype(c, x) == EF_BOOL)
         x = ef_dn_cast(c->draft, EF_I32, x);
@@ -133,7 +133,7 @@ static bool lower_max_min(ef_aten *c, int reducer)
 /* any, all */
 static bool lower_truth(ef_aten *c, int reducer)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self(c);
     if (!which(c, x, "dim", 1, &r))
         return false;
@@ -166,7 +166,7 @@ typedef enum { VAR, STD, VAR_MEAN, STD_MEAN } moment;
 
 static bool lower_variance(ef_aten *c, int what)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self_as_result(c);
     bool unbiased = ef_aten_flag(c, "unbiased", EF_NONE, true);
     double correction = ef_aten_number(c, "correction", EF_NONE, unbiased ? 1 : 0);
@@ -203,7 +203,7 @@ static ef_dn vector_norm(ef_aten *c, ef_dn x, double p, const reduced *r)
 
 static bool lower_norm(ef_aten *c, int linalg)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self_as_result(c);
     if (!which(c, x, "dim", 2, &r))
         return false;
@@ -259,7 +259,7 @@ static bool lower_log_softmax(ef_aten *c, int param)
 
 static bool lower_logsumexp(ef_aten *c, int param)
 {
-    reduced r;
+    reduced r = {0};
     ef_dn x = self_as_result(c);
     (void)param;
     if (!which(c, x, "dim", 1, &r))

@@ -42,7 +42,7 @@ static double read(reader *r, ef_dn x, const uint64_t *at)
 {
     const ef_dnode *node = &r->draft->nodes.at[x];
     uint64_t place[EF_MAX_RANK];
-    double operand[EF_MAX_FIELDS];
+    double operand[EF_MAX_FIELDS] = {0};
     unsigned part = 0;
     if (node->op == EF_CONST)
         return node->number;

@@ -135,7 +135,7 @@ static void keep_apart(ef_draft *d, meeting *m, ef_slot contracted)
 /* An operand under the meeting's names. */
 static ef_dn join_meeting(ef_draft *d, ef_dn x, const meeting *m)
 {
-    ef_slot dim[EF_MAX_RANK];
+    ef_slot dim[EF_MAX_RANK] = {EF_SLOT_UNIT};
     for (unsigned i = 0; i < ef_dn_at(d, x)->rank; i++)
         dim[i] = ef_dn_at(d, x)->dim[i] == EF_SLOT_UNIT ? EF_SLOT_UNIT : m->dim[i];
     return renamed(d, x, dim);

@@ -42,7 +42,7 @@ static ef_dim new_variable(emitter *e, uint64_t size)
 static ef_dim derived(emitter *e, ef_dn node)
 {
     const ef_dnode *n = &e->draft->nodes.at[node];
-    ef_dim part[EF_MAX_FIELDS], dim;
+    ef_dim part[EF_MAX_FIELDS] = {EF_UNIT}, dim;
     unsigned index = n->op == EF_SLICE ? ef_slice_index(n->attr) : (unsigned)n->attr;
     for (unsigned i = 0; i < n->count; i++)
         part[i] = resolve(e, e->draft->nodes.at[n->child[i]].dim[index]);

@@ -36,8 +36,8 @@ static void put_number(ef_strbuf *out, double number)
     else {
         ef_strbuf text = {0};
         ef_strbuf_double(&text, number);
-        ef_strbuf_puts(out, text.text);
-        if (!strpbrk(text.text, ".e")) /* a float stays one */
+        ef_strbuf_add(out, text.text, text.length);
+        if (text.text && !strpbrk(text.text, ".e")) /* a float stays one */
             ef_strbuf_puts(out, ".0");
         ef_strbuf_free(&text);
     }
@@ -149,7 +149,7 @@ const char *ef_external_results(ef_arena *arena, const ef_xnode *node, const uin
 const char *ef_external_literal(ef_arena *arena, const ef_xarg *arg)
 {
     ef_strbuf text = {0};
-    const uint32_t *none = NULL;
+    const uint32_t zero = 0, *none = &zero; /* a literal has no tensors */
     put_argument(&text, arg, &none);
     return take(arena, &text);
 }

@@ -13,7 +13,7 @@
 #include "support/hash.h"
 
 /* Fills in the values, steps, outputs and mutations of a module. */
-bool ef_regions_plan(ef_module *module, ef_translation *translation, ef_diag *diag);
+bool ef_regions_plan(ef_module *module, ef_translation *l, ef_diag *diag);
 
 /* emit.c: one region as a program. The draft's nodes are absent, given as inputs, or computed. */
 typedef enum { EF_ABSENT, EF_GIVEN, EF_COMPUTED } ef_presence;
@@ -28,7 +28,7 @@ typedef struct {
 } ef_region;
 
 /* The program, in a context of its own; both belong to the module. NULL and a message when it is not well-typed. */
-ef_program *ef_region_emit(ef_module *module, ef_translation *translation, const ef_region *region, ef_diag *diag);
+ef_program *ef_region_emit(ef_module *module, ef_translation *l, const ef_region *region, ef_diag *diag);
 
 /* A name that the text form takes as it is, made of `wanted`, and that `taken` did not have; it has it now. */
 const char *ef_fresh_name(ef_arena *arena, ef_intern *taken, const char *wanted);

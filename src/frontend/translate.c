@@ -147,7 +147,6 @@ const char *ef_translate_node(ef_translation *l, uint32_t node, uint32_t *result
     const ef_aten_row *row = ef_aten_find(n->target);
     uint32_t count = count_tensors(n->output, n->outputs), at = 0;
     ef_aten c = {.draft = l->draft, .exported = l->exported, .node = n, .read = read_value, .user = l};
-    const char *reason;
     if (!row)
         return "no translation";
     c.value = *value = ef_arena_alloc(l->arena, count * sizeof *c.value);
@@ -163,14 +162,14 @@ const char *ef_translate_node(ef_translation *l, uint32_t node, uint32_t *result
                 return "a type or shape of its result that the IR does not have";
         }
     }
-    if ((reason = arguments_fit(l, n)))
+    const char *reason = arguments_fit(l, n);
+    if (reason)
         return reason;
     if (!row->lower(&c, row->param))
         return c.reason ? c.reason : "no translation of these arguments";
-    for (uint32_t k = 0; k < count; k++)
-        if (c.value[k] != EF_NONE && (reason = check_result(&c, k)))
-            return reason;
-    return NULL;
+    for (uint32_t k = 0; k < count && !reason; k++)
+        reason = c.value[k] == EF_NONE ? NULL : check_result(&c, k);
+    return reason;
 }
 
 /* ---- external calls ---- */

@@ -66,7 +66,7 @@ typedef struct ef_translation {
 #define ef_copy_value(l, i) ((l)->exported->values + (i))
 
 ef_translation *ef_translate(const ef_exported *exported);
-void ef_translation_free(ef_translation *translation);
+void ef_translation_free(ef_translation *l);
 
 /* aliasing.c: the contents of a value now; EF_NONE when they are not in the IR. */
 ef_dn ef_contents_read(ef_translation *l, uint32_t value);

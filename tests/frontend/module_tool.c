@@ -73,7 +73,7 @@ typedef struct {
 
 static FILE *open_data(const char *folder, const char *kind, uint32_t i, const char *mode)
 {
-    char path[4100];
+    char path[4200];
     snprintf(path, sizeof path, "%s/%s%" PRIu32, folder, kind, i);
     return fopen(path, mode);
 }
@@ -137,10 +137,36 @@ static void print_text(const ef_program *program)
     ef_strbuf_free(&again);
 }
 
+/* The region that a number names, NULL when there is none; *rest is what follows it. */
+static const ef_program *region_of(const ef_module *m, const char *line, char **rest)
+{
+    unsigned long step = strtoul(line, rest, 10);
+    for (uint32_t i = 0; i < m->steps; i++)
+        if (i == step && *rest != line)
+            return m->step[i].program;
+    return NULL;
+}
+
+static void answer(const ef_module *m, char *line)
+{
+    char *rest;
+    ef_diag diag = {0};
+    bool text = strncmp(line, "text ", 5) == 0;
+    const ef_program *program = region_of(m, text ? line + 5 : line, &rest);
+    char *end = strchr(line, '\n');
+    if (end)
+        *end = 0;
+    if (!program)
+        puts("no such region");
+    else if (text)
+        print_text(program);
+    else
+        puts(evaluate(program, rest + (*rest == ' '), &diag) ? "ok" : diag.text);
+}
+
 int main(int argc, char **argv)
 {
-    char line[4200], folder[4001];
-    unsigned step;
+    char line[4096];
     ef_diag diag = {0};
     ef_module *m = argc == 2 ? ef_module_read(argv[1], &diag) : NULL;
     if (!m) {
@@ -150,13 +176,7 @@ int main(int argc, char **argv)
     print_plan(m);
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        diag = (ef_diag){0};
-        if (sscanf(line, "text %u", &step) == 1 && step < m->steps && m->step[step].program)
-            print_text(m->step[step].program);
-        else if (sscanf(line, "%u %4000s", &step, folder) == 2 && step < m->steps && m->step[step].program)
-            puts(evaluate(m->step[step].program, folder, &diag) ? "ok" : diag.text);
-        else
-            puts("no such region");
+        answer(m, line);
         fflush(stdout);
     }
     ef_module_free(m);
