@@ -52,9 +52,9 @@ static void count_one(counter *c, const char *name, uint32_t times)
     int fresh;
     uint32_t id = ef_intern_put(c->names, name, strlen(name), &fresh);
     if (fresh)
-        ef_vec_push(&c->count, times);
-    else
-        c->count.at[id] += times;
+        ef_vec_push(&c->count, 0);
+    ef_vec_reserve(&c->count, id + 1);
+    c->count.at[id] += times;
 }
 
 static int by_name(const void *a, const void *b)

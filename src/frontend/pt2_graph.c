@@ -180,7 +180,7 @@ static bool results(pt2_reader *r, pt2_scope *scope, json_t *list, ef_xnode *nod
 static const char *innermost_frame(pt2_reader *r, const char *trace)
 {
     const char *frame = NULL;
-    for (const char *at = trace; at && (at = strstr(at, "File \"")); at++)
+    for (const char *at = strstr(trace, "File \""); at; at = strstr(at + 1, "File \""))
         frame = at;
     return frame ? ef_arena_strndup(r->store->arena, frame, strcspn(frame, "\n")) : "";
 }

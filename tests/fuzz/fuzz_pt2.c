@@ -31,7 +31,8 @@ static void write_input(const uint8_t *data, size_t size)
         {"m/models/model.json", data, size},
     };
     ef_diag diag = {0};
-    snprintf(path, sizeof path, "/tmp/fuzz_pt2_%ld.pt2", (long)getpid());
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%.30s/fuzz_%ld.pt2", folder ? folder : "/tmp", (long)getpid());
     bool zip = size > 4 && memcmp(data, "PK\3\4", 4) == 0;
     if (!(zip ? ef_write_file(path, data, size, &diag) : ef_archive_write(path, entries, 5, &diag)))
         abort();
