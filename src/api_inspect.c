@@ -234,6 +234,15 @@ static const char *plan_text(const ef_plan *plan, ef_arena *arena)
     return copy;
 }
 
+/* Reading a plan does not touch the module that may stand beside it. */
+static bool sums_agree(const char *path, ef_diag *diag)
+{
+    ef_archive *archive = ef_archive_open(path, diag);
+    bool fine = archive && ef_archive_verify(archive, diag);
+    ef_archive_close(archive);
+    return fine;
+}
+
 static bool inspect_plan(const char *path, ef_arena *arena, equiforge_inspection *out, ef_diag *diag)
 {
     ef_plan *plan = ef_plan_read(path, diag);
@@ -243,7 +252,7 @@ static bool inspect_plan(const char *path, ef_arena *arena, equiforge_inspection
     out->name = ef_arena_strndup(arena, plan->name, strlen(plan->name));
     out->text = plan_text(plan, arena);
     list_values(plan, arena, out);
-    bool fine = list_plan_operators(plan, arena, out, diag);
+    bool fine = sums_agree(path, diag) && list_plan_operators(plan, arena, out, diag);
     ef_plan_free(plan);
     return fine;
 }
