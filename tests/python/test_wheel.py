@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
+# What manylinux wheels may expect of any machine.
+SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libz.so.1"}
 # Neither the source tree nor the tester's packages may help.
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "EQUIFORGE"))}
 
@@ -43,6 +44,12 @@ def test_import_needs_nothing(installed):
     code = "import sys, equiforge; print(equiforge.__version__, 'torch' in sys.modules, 'numpy' in sys.modules)"
     result = run(installed / "python", "-c", code)
     assert result.stdout == "0.1.0 False False\n", result.stderr
+
+
+def test_torch_compile_finds_the_backend(installed):
+    code = "from importlib.metadata import entry_points as e; print([x.value for x in e(group='torch_dynamo_backends')])"
+    result = run(installed / "python", "-c", code)
+    assert result.stdout == "['equiforge._dynamo:equiforge']\n", result.stderr
 
 
 def test_command_line(installed):
