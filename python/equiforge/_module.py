@@ -56,14 +56,18 @@ class Runner:
         device: torch.device,
     ):
         self.plan, self.handle, self.device = plan, handle, device
-        self.names: dict[str, Any] = {}  # what the function uses
+        self.names: dict[str, Any] = {"device": device}  # what the function uses
         inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
         lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
         self.contiguous: set[int] = set()  # values that are
         for i, value in enumerate(plan.values):
             if value.kind in ("parameter", "buffer") and module is not None:
                 self.names[f"h{i}"], name = _holder(module, value)
+                self.names[f"d{i}"], self.names[f"s{i}"] = value.dtype, torch.Size(value.shape)
                 lines.append(f"    v{i} = h{i}[{name!r}]")
+                # A kernel would read whatever is there.
+                changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
+                lines.append(f"    if {changed}: return None")
             elif value.kind in ("parameter", "buffer", "constant"):
                 if value.target not in constants:
                     raise EquiForgeError(f"the {value.kind} {value.target} is missing: pass the module it belongs to")
@@ -79,7 +83,8 @@ class Runner:
         lines += [f"    v{target}.copy_(v{i})" for i, target in plan.mutations]
         results = ", ".join(f"v{i}" if isinstance(i, int) else repr(i[0]) for i in plan.outputs)
         exec("\n".join(["def run(flat):", *lines, f"    return [{results}]"]), self.names)
-        self.run: Callable[[Sequence[Any]], list[Any]] = self.names["run"]
+        # None: a parameter or buffer is not what it was.
+        self.run: Callable[[Sequence[Any]], list[Any] | None] = self.names["run"]
         # Kernels know nothing of gradients; PyTorch's operators would record them.
         if any(step.region < 0 for step in plan.steps) or plan.mutations:
             self.run = torch.no_grad()(self.run)
@@ -227,6 +232,8 @@ class OptimizedModule(nn.Module):
         if problem is not None:
             return self._fall_back(problem, args, kwargs)
         results = self._run(flat)
+        if results is None:
+            return self._fall_back("a parameter or buffer has another type, shape or device", args, kwargs)
         if self._single:
             return results[0]
         if self._out_spec is None:

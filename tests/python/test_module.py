@@ -154,6 +154,24 @@ def test_falls_back():
         assert not model.training
 
 
+def test_changed_weights():
+    """Kernels never see tensors of other types or shapes than they were made for."""
+    model = Model()
+    fast = optimized(model)
+    tokens = torch.arange(12) % 10
+    fast.float()
+    assert model.g.dtype == torch.float32
+    with pytest.warns(UserWarning, match="parameter or buffer"):
+        assert torch.equal(fast(tokens)[1]["embedded"], model(tokens)[1]["embedded"])
+    fast.half()
+    model.count = torch.zeros(1)
+    before = model.count.item()
+    fast(tokens)
+    assert model.count.item() == before + 1
+    model.g.data = torch.ones(1).half()
+    assert torch.equal(fast(tokens)[0], model(tokens)[0])
+
+
 def test_gradients():
     model = Model().requires_grad_(True)
     fast = optimized(model)

@@ -47,7 +47,9 @@ def test_import_needs_nothing(installed):
 
 
 def test_torch_compile_finds_the_backend(installed):
-    code = "from importlib.metadata import entry_points as e; print([x.value for x in e(group='torch_dynamo_backends')])"
+    code = (
+        "from importlib.metadata import entry_points as e; print([x.value for x in e(group='torch_dynamo_backends')])"
+    )
     result = run(installed / "python", "-c", code)
     assert result.stdout == "['equiforge._dynamo:equiforge']\n", result.stderr
 
