@@ -6,8 +6,6 @@ SHELL := /bin/bash
 
 TIME ?= 600
 SETUP_STAMP := .venv/.setup-stamp
-PROGRAM := tests/programs/mha_decode_b1.ef
-DERIVED := tests/derivations/mha_decode_b1_rolling.ef
 
 .PHONY: build native wheel debug sanitize setup test demo lint format fuzz clean help
 
@@ -36,13 +34,10 @@ setup: $(SETUP_STAMP)
 test: setup
 	@tools/test.sh
 
-## demo: set-up, build, a search and a derivation
+## demo: set-up, build, a PyTorch attention block optimised for this machine's CPU
 demo: setup
-	@$(MAKE) --no-print-directory build
-	@echo; echo "Search: one-token attention decode, saturated under the parallel rules"
-	@build/equiforge search $(PROGRAM)
-	@echo; echo "Explain: from that program to its one-pass (rolling) form, rule by rule"
-	@build/equiforge explain --from $(PROGRAM) --to $(DERIVED)
+	@$(MAKE) --no-print-directory native
+	@PYTHONPATH=python .venv/bin/python examples/attention_block.py
 
 ## lint: clang-format, clang-tidy and ruff; changes nothing
 lint: setup

@@ -1,0 +1,98 @@
+"""equiforge.optimize, end to end: search, tuning in worker processes, the store, files, and torch.compile."""
+
+import subprocess
+import time
+
+import pytest
+import torch
+from conftest import BUILD
+from test_dynamo import Block
+from test_end_to_end import difference
+
+import equiforge
+from bench.workloads import workload
+from equiforge import EquiForgeError
+
+
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_mlp/B8", "mha_decode/B8", "attn_sinks"])
+def test_workloads(name, tmp_path):
+    module, inputs = workload(name).make(small=True)
+    seen = []
+    fast = equiforge.optimize(module, inputs, budget="8s", progress=seen.append)
+    assert seen
+    assert difference(fast, module, inputs) < 5e-3
+    assert fast.plan.kernels > 0
+    assert fast._keep_original or fast.optimized_us <= fast.original_us
+    fast.save(tmp_path / "fast.efz")
+    assert difference(equiforge.load(tmp_path / "fast.efz"), module, inputs) < 5e-3
+    command = [BUILD / "equiforge", "inspect", tmp_path / "fast.efz", "--json"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_command_line_alone(tmp_path):
+    module, inputs = workload("gated_mlp/B8").make(small=True)
+    torch.export.save(torch.export.export(module, inputs), tmp_path / "module.pt2")
+    command = [
+        BUILD / "equiforge",
+        "optimize",
+        tmp_path / "module.pt2",
+        "-o",
+        tmp_path / "module.efz",
+        "--budget",
+        "5s",
+    ]
+    result = subprocess.run([*command, "--target", "cpu", "--json"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    fast = equiforge.load(tmp_path / "module.efz", module)
+    assert difference(fast, module, inputs) < 5e-3
+
+
+def test_second_time_is_quick():
+    module, inputs = workload("rmsnorm_linear/B8").make(small=True)
+    equiforge.optimize(module, inputs, budget="6s")
+    start = time.perf_counter()
+    equiforge.optimize(module, inputs, budget="6s")
+    assert time.perf_counter() - start < 3  # a second, on a machine that does nothing else
+
+
+def test_progress_can_stop_it():
+    module, inputs = workload("rmsnorm_swiglu/B8").make(small=True)
+    start = time.perf_counter()
+    fast = equiforge.optimize(module, inputs, budget="10m", progress=lambda p: p.measured < 3)
+    assert time.perf_counter() - start < 120
+    assert difference(fast, module, inputs) < 5e-3
+
+    def fail(progress):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        equiforge.optimize(workload("lora/B8").make(small=True)[0], inputs, budget="1m", progress=fail)
+
+
+def test_torch_compile():
+    torch._dynamo.reset()
+    block, x = Block().eval(), torch.randn(4, 32)
+    from equiforge._dynamo import equiforge as backend
+
+    with torch.no_grad():
+        compiled = torch.compile(block, backend=backend, options={"budget": "5s"})
+        assert torch.allclose(compiled(x), block(x), atol=1e-5)
+
+
+def test_what_cannot_be_done():
+    class Loops(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(EquiForgeError, match="cannot export"):
+        equiforge.optimize(Loops(), (torch.ones(3),))
+    module, inputs = workload("lora/B8").make(small=True)
+    with pytest.raises(EquiForgeError, match="target"):
+        equiforge.optimize(module, inputs, target="abacus")
+    with pytest.raises(EquiForgeError, match="budget"):
+        equiforge.optimize(module, inputs, budget="soon")
