@@ -231,6 +231,50 @@ CONDITION(gain)
     return !scope->policy || (broadcast && x->rank && x->dim[0] != EF_UNIT);
 }
 
+/* The multiplications of a matmul with this many rows, columns and products for each, over the batch of a and b. */
+static double products(const ef_scope *scope, const ef_type_info *a, const ef_type_info *b, double rows, double inner,
+                       double columns)
+{
+    double batch = 1;
+    for (unsigned i = 2; i < a->rank || i < b->rank; i++) {
+        double x = (double)ef_dim_extent(scope->ctx, dim_at(a, i)), y = (double)ef_dim_extent(scope->ctx, dim_at(b, i));
+        batch *= x > y ? x : y;
+    }
+    return batch * rows * inner * columns;
+}
+
+/* The work of (ab)c over that of a(bc). */
+static double left_over_right(const ef_scope *scope, const ef_condition_arg *x)
+{
+    const ef_type_info *a = info_of(scope, &x[0]), *b = info_of(scope, &x[1]), *c = info_of(scope, &x[2]);
+    double m = (double)ef_dim_extent(scope->ctx, dim_at(a, 1)), k = (double)ef_dim_extent(scope->ctx, dim_at(b, 1));
+    double l = (double)ef_dim_extent(scope->ctx, dim_at(c, 1)), n = (double)ef_dim_extent(scope->ctx, dim_at(c, 0));
+    ef_type_info ab = *a, bc = *b;
+    for (unsigned i = 2; i < EF_MAX_RANK; i++) {
+        ab.dim[i] = dim_at(a, i) != EF_UNIT ? dim_at(a, i) : dim_at(b, i);
+        bc.dim[i] = dim_at(b, i) != EF_UNIT ? dim_at(b, i) : dim_at(c, i);
+    }
+    ab.rank = a->rank > b->rank ? a->rank : b->rank;
+    bc.rank = b->rank > c->rank ? b->rank : c->rank;
+    return (products(scope, a, b, m, k, l) + products(scope, &ab, c, m, l, n)) /
+           (products(scope, b, c, k, l, n) + products(scope, a, &bc, m, k, n));
+}
+
+#define MUCH_MORE 2 /* times the work: no fusion makes up for that */
+
+/* left_first(?a, ?b, ?c), right_first(?a, ?b, ?c): that order is not much more work than the other */
+CONDITION(left_first)
+{
+    UNUSED;
+    return !scope->policy || left_over_right(scope, a) <= MUCH_MORE;
+}
+
+CONDITION(right_first)
+{
+    UNUSED;
+    return !scope->policy || left_over_right(scope, a) >= 1.0 / MUCH_MORE;
+}
+
 /* Whether a term is little beside what it is added to: one for all of its rows or columns. */
 static bool is_light(const ef_scope *scope, const ef_condition_arg *a, const ef_condition_arg *other)
 {
@@ -808,6 +852,8 @@ static const struct {
     {"parameter", parameter},
     {"constant", constant},
     {"gain", gain},
+    {"left_first", left_first},
+    {"right_first", right_first},
     {"light", light},
     {"light_weight", light_weight},
     {"variable", variable},
