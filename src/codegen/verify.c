@@ -136,6 +136,16 @@ static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, doub
     }
 }
 
+/* Matrices after the first input are weights, most likely: they are divided by the square root of their rows, as
+ * weights are, or products of several would leave the range of f16. */
+static double scale_of(const ef_kgraph *g, const ef_schedule *s, uint32_t input)
+{
+    const ef_kbuffer *b = &g->buffers.at[input];
+    return input && b->rank == 2 && ef_dtype_is_float((ef_dtype)b->dtype)
+               ? 1 / sqrt((double)ef_sched_dim(g, s, b->dim[1]))
+               : 1;
+}
+
 /* Inputs that are called a mask hold 0 and -inf, whole rows of -inf among them, in the masked draw. */
 void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, double large, uint64_t seed)
 {
@@ -144,10 +154,11 @@ void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_dr
         ef_rng rng = {seed * 1000003 + i};
         uint64_t count = ef_sched_buffer(g, s, i), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
         bool mask = strstr(b->name, "mask"), single = count == row;
+        double scale = scale_of(g, s, i);
         for (uint64_t e = 0; e < count; e++) {
             bool blank = single ? draw == EF_DRAW_ZERO && i == 0 : BLANK_ROW(e / row);
             ef_element_put((ef_dtype)b->dtype, data->in[i], e,
-                           draw_one(draw, (ef_dtype)b->dtype, mask, blank, large, &rng));
+                           scale * draw_one(draw, (ef_dtype)b->dtype, mask, blank, large, &rng));
         }
     }
 }

@@ -147,14 +147,14 @@ static void add(ef_families *all, const ef_program *program, double estimate, co
     ef_vec_push(&all->list, f);
 }
 
-static void add_candidate(ef_families *all, const ef_candidate *candidate, const ef_families_options *options)
+static void add_candidate(ef_families *all, const ef_gathered_candidate *candidate, const ef_families_options *options)
 {
     ef_program program = *all->program;
     ef_diag ignored = {0};
     ef_named *output = ef_xcalloc(program.outputs + 1, sizeof *output);
     for (uint32_t i = 0; i < program.outputs; i++)
         output[i] = (ef_named){all->program->output[i].name, candidate->output[i]};
-    program.dag = all->extraction->dag;
+    program.dag = candidate->dag;
     program.output = output;
     program.statements = 0;
     program.statement = NULL;
@@ -195,18 +195,12 @@ static void drop_covered(ef_families *all, uint32_t keep)
 
 static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
 {
-    ef_search_options limits = {.time_limit = options->saturation_s};
-    ef_extract_options wanted = {
-        .compaction = EF_COMPACT_EARLY, .time_limit = options->extraction_s, .keep = LOOK_AT * options->keep};
-    ef_search *s = ef_search_new(all->program, &limits, diag);
-    if (s && ef_search_saturate(s, diag)) {
-        all->extraction = ef_extract(s, &wanted);
-        all->candidates = all->extraction->candidates;
-        for (uint32_t i = 0; i < all->extraction->candidate.count; i++)
-            add_candidate(all, &all->extraction->candidate.at[i], options);
-        drop_covered(all, options->keep);
-    }
-    ef_search_free(s);
+    ef_gather_options wanted = {options->saturation_s, options->extraction_s, LOOK_AT * options->keep};
+    all->gathered = ef_gather(all->program, &wanted, diag);
+    all->candidates = all->gathered->found;
+    for (uint32_t i = 0; i < all->gathered->list.count; i++)
+        add_candidate(all, &all->gathered->list.at[i], options);
+    drop_covered(all, options->keep);
 }
 
 ef_families *ef_families_new(const ef_program *program, const ef_families_options *options, ef_diag *diag)
@@ -234,8 +228,7 @@ void ef_families_free(ef_families *all)
         ef_kgraph_free(all->list.at[i].graph);
     }
     ef_vec_free(&all->list);
-    if (all->extraction)
-        ef_extraction_free(all->extraction);
+    ef_gathered_free(all->gathered);
     ef_arena_free(all->arena);
     free(all);
 }

@@ -5,7 +5,7 @@
 #define EF_TUNE_FAMILIES_H
 
 #include "kernel/schedule.h"
-#include "search/extract.h"
+#include "tune/gather.h"
 #include "tune/tuner.h"
 
 typedef struct {
@@ -23,9 +23,9 @@ typedef struct {
 typedef struct {
     const ef_program *program;
     ef_arena *arena;
-    ef_extraction *extraction; /* NULL: the search failed */
+    ef_gathered *gathered; /* NULL: nothing was searched */
     EF_VEC(ef_family) list;
-    uint64_t candidates; /* that extraction found */
+    uint64_t candidates; /* that extraction found, in all searches */
 } ef_families;
 
 typedef struct {

@@ -16,7 +16,6 @@
 #define BUDGET_S 300
 #define KEEP 64u
 #define SEARCH_SHARE 0.2 /* of the budget, for saturation and for extraction, at most */
-#define EXTRACTION_S 4.0
 #define CONFIRM_SHARE 0.1
 #define CONFIRM_S 10.0
 #define FINALISTS 4u
@@ -106,7 +105,7 @@ static bool prepare(run *r)
 {
     double budget = r->end - r->start;
     ef_families_options options = {.saturation_s = SEARCH_SHARE * budget,
-                                   .extraction_s = fmin(SEARCH_SHARE * budget, EXTRACTION_S),
+                                   .extraction_s = SEARCH_SHARE * budget,
                                    .keep = r->options->plain  ? 1
                                            : r->options->keep ? r->options->keep
                                                               : KEEP,

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/arena.h"
@@ -53,7 +54,15 @@ static int lock(const char *path, int flags)
     return fd;
 }
 
-/* A directory without a lock yet may be one that another process is just making. */
+/* A directory without a lock may be one that another process is just making, or was: then it is empty, and old. */
+#define OLD_S 60
+
+static void remove_if_old(const char *path, const struct stat *info)
+{
+    if (time(NULL) - info->st_mtime > OLD_S)
+        rmdir(path);
+}
+
 static void remove_left_over(void)
 {
     DIR *dir = opendir(base());
@@ -63,8 +72,13 @@ static void remove_left_over(void)
         int fd;
         if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
             snprintf(path, sizeof path, "%s/%.40s", base(), entry->d_name) >= (int)sizeof path ||
-            lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (fd = lock(path, 0)) < 0)
+            lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
             continue;
+        fd = lock(path, 0);
+        if (fd < 0) {
+            remove_if_old(path, &info);
+            continue;
+        }
         remove_files(path);
         close(fd);
     }

@@ -1,0 +1,197 @@
+/* Gathering candidates: see gather.h. */
+#include "tune/gather.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "search/extract.h"
+#include "search/partition.h"
+
+#define PARTITIONS 3u    /* of least estimated time, that are searched */
+#define PER_PART 24u     /* candidates of a part that are combined */
+#define EXTRACTION_S 4.0 /* of one search: more rarely finds anything cheaper */
+
+struct ef_gather_store {
+    ef_partitions *set;
+    ef_extraction **found; /* by part; NULL: not searched */
+    EF_VEC(ef_program *) composed;
+    ef_arena *arena;
+};
+
+typedef struct {
+    const ef_program *program;
+    const ef_gather_options *options;
+    ef_gathered *out;
+    struct ef_gather_store *store;
+    ef_diag *diag;
+    double share; /* of the time limits, for one search */
+} gathering;
+
+/* ---- searching ---- */
+
+/* A part that is all there is has the program's own names. */
+static const ef_program *program_of(const gathering *g, uint32_t part)
+{
+    const ef_partitions *set = g->store->set;
+    for (uint32_t p = 0; p < set->list.count; p++)
+        if (set->list.at[p].parts == 1 && set->part.at[set->list.at[p].part[0]].like == part)
+            return g->program;
+    return set->part.at[part].program;
+}
+
+static void search_part(gathering *g, uint32_t number, uint32_t keep)
+{
+    ef_search_options limits = {.time_limit = g->options->saturation_s * g->share};
+    ef_extract_options wanted = {.compaction = EF_COMPACT_EARLY,
+                                 .time_limit = fmin(g->options->extraction_s * g->share, EXTRACTION_S),
+                                 .keep = keep};
+    ef_search *search = ef_search_new(program_of(g, number), &limits, g->diag);
+    if (search && ef_search_saturate(search, g->diag)) {
+        g->store->found[number] = ef_extract(search, &wanted);
+        g->out->found += g->store->found[number]->candidates;
+        g->out->searches++;
+    }
+    ef_search_free(search);
+}
+
+/* Marks the distinct parts of the partitions that are used; returns how many there are. */
+static uint32_t mark_needed(const ef_partitions *set, uint32_t partitions, bool *needed)
+{
+    uint32_t count = 0;
+    for (uint32_t p = 0; p < partitions; p++)
+        for (uint32_t i = 0; i < set->list.at[p].parts; i++) {
+            uint32_t like = set->part.at[set->list.at[p].part[i]].like;
+            count += !needed[like];
+            needed[like] = true;
+        }
+    return count;
+}
+
+/* ---- combining ---- */
+
+static void keep_candidate(gathering *g, ef_dag *dag, const ef_expr *output, double cost)
+{
+    ef_vec_push(&g->out->list, ((ef_gathered_candidate){dag, output, cost}));
+}
+
+/* A partition that is the program itself: its candidates are the program's. */
+static void take_whole(gathering *g, uint32_t part, uint32_t room)
+{
+    const ef_extraction *found = g->store->found[part];
+    for (uint32_t i = 0; found && i < found->candidate.count && i < room; i++)
+        keep_candidate(g, found->dag, found->candidate.at[i].output, found->candidate.at[i].cost);
+}
+
+static void offer(gathering *g, ef_composer *composer, uint32_t part)
+{
+    const ef_extraction *found = g->store->found[part];
+    ef_part_candidate candidate[PER_PART];
+    uint32_t count = 0;
+    for (; found && count < found->candidate.count && count < PER_PART; count++) {
+        const ef_candidate *c = &found->candidate.at[count];
+        candidate[count] = (ef_part_candidate){found->dag, c->output, c->cost};
+    }
+    ef_composer_offer(composer, part, candidate, count);
+}
+
+static void keep_program(gathering *g, ef_program *program, double cost)
+{
+    ef_expr *output = ef_arena_alloc(g->store->arena, program->outputs * sizeof *output);
+    for (uint32_t i = 0; i < program->outputs; i++)
+        output[i] = program->output[i].expr;
+    ef_vec_push(&g->store->composed, program);
+    keep_candidate(g, program->dag, output, cost);
+}
+
+static void compose(gathering *g, uint32_t number, uint32_t room)
+{
+    const ef_partitions *set = g->store->set;
+    const ef_partition *partition = &set->list.at[number];
+    uint32_t *choice = ef_xcalloc(partition->parts + 1, sizeof *choice);
+    ef_composer *composer = ef_composer_new(set, number);
+    double cost;
+    for (uint32_t i = 0; i < partition->parts; i++)
+        offer(g, composer, set->part.at[partition->part[i]].like);
+    for (uint32_t i = 0; i < room && ef_composer_next(composer, choice, &cost); i++) {
+        ef_program *program = ef_composer_program(composer, choice, NULL);
+        if (program)
+            keep_program(g, program, cost);
+    }
+    ef_composer_free(composer);
+    free(choice);
+}
+
+/* ---- all together ---- */
+
+/* Puts the candidates of partitions, which end at `end`, in turns. */
+static void interleave(ef_gathered *out, const uint32_t *end, uint32_t partitions)
+{
+    ef_gathered_candidate *old = out->list.at;
+    uint32_t count = out->list.count, at[PARTITIONS] = {0};
+    out->list.at = NULL;
+    out->list.count = out->list.capacity = 0;
+    for (uint32_t p = 1; p < partitions; p++)
+        at[p] = end[p - 1];
+    for (uint32_t p = 0; out->list.count < count; p = (p + 1) % partitions)
+        if (at[p] < end[p])
+            ef_vec_push(&out->list, old[at[p]++]);
+    free(old);
+}
+
+static void gather(gathering *g)
+{
+    const ef_partitions *set = g->store->set;
+    uint32_t partitions = set->list.count < PARTITIONS ? set->list.count : PARTITIONS;
+    uint32_t end[PARTITIONS] = {0};
+    bool *needed = ef_xcalloc(set->part.count + 1, sizeof *needed);
+    uint32_t searches = mark_needed(set, partitions, needed), room = g->options->keep;
+    g->share = searches ? 1.0 / searches : 1;
+    g->out->partitions = partitions;
+    for (uint32_t i = 0; i < set->part.count; i++)
+        if (needed[i])
+            search_part(g, i, searches > 1 && room > PER_PART ? PER_PART : room);
+    for (uint32_t p = 0; p < partitions; p++) {
+        uint32_t share = room / (partitions - p);
+        uint32_t before = g->out->list.count;
+        if (set->list.at[p].parts == 1)
+            take_whole(g, set->part.at[set->list.at[p].part[0]].like, share);
+        else
+            compose(g, p, share);
+        room -= g->out->list.count - before;
+        end[p] = g->out->list.count;
+    }
+    interleave(g->out, end, partitions);
+    free(needed);
+}
+
+ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *options, ef_diag *diag)
+{
+    ef_gathered *out = ef_xcalloc(1, sizeof *out);
+    struct ef_gather_store *store = ef_xcalloc(1, sizeof *store);
+    store->set = ef_partition_program(program, NULL);
+    store->found = ef_xcalloc(store->set->part.count + 1, sizeof *store->found);
+    store->arena = ef_arena_new();
+    out->store = store;
+    gathering g = {.program = program, .options = options, .out = out, .store = store, .diag = diag};
+    gather(&g);
+    return out;
+}
+
+void ef_gathered_free(ef_gathered *out)
+{
+    if (!out)
+        return;
+    struct ef_gather_store *store = out->store;
+    for (uint32_t i = 0; i < store->composed.count; i++)
+        ef_program_free(store->composed.at[i]);
+    for (uint32_t i = 0; i < store->set->part.count; i++)
+        if (store->found[i])
+            ef_extraction_free(store->found[i]);
+    ef_vec_free(&store->composed);
+    ef_arena_free(store->arena);
+    free(store->found);
+    ef_partitions_free(store->set);
+    free(store);
+    ef_vec_free(&out->list);
+    free(out);
+}
