@@ -162,8 +162,15 @@ static void add_candidate(ef_families *all, const ef_gathered_candidate *candida
     free(output);
 }
 
-/* The first `keep` families, in the order of their best members, and the program itself. */
-static void drop_covered(ef_families *all, uint32_t keep)
+static void drop_one(ef_family *f)
+{
+    ef_schedule_free(&f->schedule);
+    ef_kgraph_free(f->graph);
+    *f = (ef_family){0};
+}
+
+/* Families that no other one covers, in the order of their best members, after the program itself. */
+static void drop_covered(ef_families *all)
 {
     uint32_t count = all->list.count, *representative = ef_xcalloc(count + 1, sizeof *representative), kept = 1;
     ef_family *list = ef_xcalloc(count + 1, sizeof *list);
@@ -174,21 +181,43 @@ static void drop_covered(ef_families *all, uint32_t keep)
     list[0] = all->list.at[0];
     for (uint32_t i = 1; i < count; i++) {
         ef_family *f = &all->list.at[representative[i - 1] + 1];
-        if (!f->graph || kept >= keep) /* taken, or too many */
+        if (!f->graph) /* taken */
             continue;
         list[kept] = *f;
         list[kept++].estimate = all->list.at[i].estimate;
         *f = (ef_family){0};
     }
-    for (uint32_t i = 1; i < count; i++) {
-        ef_schedule_free(&all->list.at[i].schedule);
-        ef_kgraph_free(all->list.at[i].graph);
-    }
+    for (uint32_t i = 1; i < count; i++)
+        drop_one(&all->list.at[i]);
     memcpy(all->list.at, list, kept * sizeof *list);
     all->list.count = kept;
     free(list);
     free(graph);
     free(representative);
+}
+
+/* Shortens the list to `keep`. Optimistic costs prefer few kernels, and the cheapest of them differ little: so families
+ * of each number of kernels take turns. */
+static void shorten(ef_families *all, uint32_t keep)
+{
+    uint32_t count = all->list.count, *turn = ef_xcalloc(count + 1, sizeof *turn), kept = 1;
+    ef_family *list = ef_xcalloc(count + 1, sizeof *list);
+    for (uint32_t i = 1; i < count; i++)
+        for (uint32_t k = 1; k < i; k++)
+            turn[i] += all->list.at[k].graph->kernels.count == all->list.at[i].graph->kernels.count;
+    list[0] = all->list.at[0];
+    for (uint32_t t = 0; t < count && kept < keep; t++)
+        for (uint32_t i = 1; i < count && kept < keep; i++)
+            if (turn[i] == t) {
+                list[kept++] = all->list.at[i];
+                all->list.at[i] = (ef_family){0};
+            }
+    for (uint32_t i = 1; i < count; i++)
+        drop_one(&all->list.at[i]);
+    memcpy(all->list.at, list, kept * sizeof *list);
+    all->list.count = kept;
+    free(list);
+    free(turn);
 }
 
 #define LOOK_AT 8u /* times as many candidates as families that are kept: many are covered by others */
@@ -200,7 +229,8 @@ static void search(ef_families *all, const ef_families_options *options, ef_diag
     all->candidates = all->gathered->found;
     for (uint32_t i = 0; i < all->gathered->list.count; i++)
         add_candidate(all, &all->gathered->list.at[i], options);
-    drop_covered(all, options->keep);
+    drop_covered(all);
+    shorten(all, options->keep);
 }
 
 ef_families *ef_families_new(const ef_program *program, const ef_families_options *options, ef_diag *diag)
