@@ -12,6 +12,13 @@ const char *const ef_dtype_names[EF_DTYPE_COUNT] = {
     [EF_F16] = "f16",   [EF_BF16] = "bf16", [EF_F32] = "f32", [EF_F64] = "f64",
 };
 
+unsigned ef_dtype_bytes(ef_dtype dtype)
+{
+    static const unsigned bytes[EF_DTYPE_COUNT] = {[EF_BOOL] = 1, [EF_NUM] = 4,  [EF_I32] = 4, [EF_I64] = 8,
+                                                   [EF_F16] = 2,  [EF_BF16] = 2, [EF_F32] = 4, [EF_F64] = 8};
+    return bytes[dtype];
+}
+
 ef_dtype ef_dtype_join(ef_dtype a, ef_dtype b)
 {
     if ((a == EF_F16 && b == EF_BF16) || (a == EF_BF16 && b == EF_F16))

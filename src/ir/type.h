@@ -43,6 +43,7 @@ typedef uint32_t ef_type; /* 0 is "no type" */
 typedef enum { EF_BOOL, EF_NUM, EF_I32, EF_I64, EF_F16, EF_BF16, EF_F32, EF_F64, EF_DTYPE_COUNT } ef_dtype;
 extern const char *const ef_dtype_names[EF_DTYPE_COUNT];
 ef_dtype ef_dtype_join(ef_dtype a, ef_dtype b);
+unsigned ef_dtype_bytes(ef_dtype dtype); /* of one stored element */
 static inline bool ef_dtype_is_float(ef_dtype d)
 {
     return d >= EF_F16;

@@ -8,13 +8,6 @@
 
 #include "kernel/lower.h"
 
-unsigned ef_dtype_bytes(ef_dtype dtype)
-{
-    static const unsigned bytes[EF_DTYPE_COUNT] = {[EF_BOOL] = 1, [EF_NUM] = 4,  [EF_I32] = 4, [EF_I64] = 8,
-                                                   [EF_F16] = 2,  [EF_BF16] = 2, [EF_F32] = 4, [EF_F64] = 8};
-    return bytes[dtype];
-}
-
 unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type *leaf)
 {
     const ef_type_info *info = ef_type_at(ctx, type);

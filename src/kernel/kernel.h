@@ -166,9 +166,6 @@ static inline uint32_t ef_kernel_nodes(const ef_kernel *kernel)
 uint32_t ef_knode_region(const ef_knode *node);
 /* A name of a node's operator. */
 const char *ef_knode_op_name(const ef_knode *node);
-/* The bytes of one element of a buffer. */
-unsigned ef_dtype_bytes(ef_dtype dtype);
-
 /* The execution structure as text: kernels, iterators, nodes, buffers, without names of values. Two candidates of one
  * context with the same text are one family: any schedule of one is a schedule of the other. */
 void ef_kgraph_print(const ef_kgraph *graph, ef_strbuf *out);

@@ -1,24 +1,33 @@
 /* Extraction with early compaction (paper, section 5.1, Algorithm 1; design, section 6).
  *
- * A complete program picks one e-node for every reachable SLOT and is acyclic. A slot is an e-class in one of two
- * roles: the plain value, or the root of a kernel that stores it (so that one kernel may compute a tile that another
- * loads). Partial programs have holes: slots that nothing was picked for yet. They are expanded one hole at a time,
- * best first by an optimistic cost; before that each is tested for equivalence (~p) with those already seen.
+ * A program is a set of KERNELS, one for every tensor that it stores. A kernel picks one e-node for every class that it
+ * computes, down to the tensors that it loads. Both are enumerated by Algorithm 1, partial kernels and partial programs
+ * with holes, expanded one hole at a time, best first by an optimistic cost, and each tested for equivalence (~p) with
+ * those already seen before it is expanded.
  *
- * A CANDIDATE is a complete program, up to ~, of which all of this is true:
- *  - a value that a kernel stores is loaded wherever a kernel may load it, never computed again;
+ * A CANDIDATE is a complete program, up to ~, that no other one makes needless. Of a kernel, all of this is true:
+ *  - its pointwise expressions have the least arithmetic of all that use the same values, or fewer;
  *  - of a fused reduction all parts are used, of a repaired one the consumer's, or the tuple as a whole is;
- *  - a whole dimension is reduced inside a tile, where a loop over it could be, only if something else takes values of
- *    that tile as well (else it is that loop with one trip);
+ *  - independent reductions over one axis run in one loop, where the e-graph has that loop;
+ *  - a dimension that a tile may hold whole is not looped over;
  *  - in what is summed over a loop no factor is the same at all coordinates of the axis: it stands outside of the sum;
- *  - nothing is a view at a coarser grid of what the kernel can compute at its own.
- * `complete` means that all candidates of the e-graph, so defined, were enumerated, and that there are some.
+ *  - nothing is a view at a coarser grid of what the kernel can compute at its own;
+ *  - no other kernel of the same tensor dominates it: loads no other stored tensors, and is nowhere worse, and
+ * somewhere better, in bytes loaded (every block and every pass of a loop counts), in arithmetic, in the largest tile
+ * that a block holds and in the number of blocks, at small tiles and at large ones. And of a program:
+ *  - a value that a kernel stores is loaded wherever a kernel may load it, never computed or stored again, and of
+ * values that are pointwise functions of one another one is stored;
+ *  - no kernel only copies, or only computes pointwise from as many stored values as it stores;
+ *  - what one kernel stores and one other loads at the same coordinates is fused into that one, unless both contract;
+ * and what is only used in a pointwise expression that could be stored in its place, is not stored;
+ *  - of a stored tuple all fields are loaded, and all are cut along the same axes, but for the state of a repaired one;
+ *  - no other program dominates it, in the sums of those measures over all kernels, in the sums of what one block does
+ * in each, and in the number of kernels. `complete` means that all candidates of the e-graph, so defined, were
+ * enumerated, and that there are some.
  *
  * The equivalence ~ identifies operand order and grouping of commutative pointwise operators, and the spellings of one
  * parallel view (a view of a transposed tensor or the transposed view). It keeps apart different matmul structures,
- * reduction organisations and stored intermediates, and cancels nothing. ~p compares the canonical forms of partial
- * programs, holes by slot, together with the canonical forms of those picked slots that completions can refer to and
- * with what completions still have to do for the conditions above: then both have the same completions. */
+ * reduction organisations and stored intermediates, and cancels nothing. */
 #ifndef EF_SEARCH_EXTRACT_H
 #define EF_SEARCH_EXTRACT_H
 

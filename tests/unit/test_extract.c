@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -135,6 +136,28 @@ static unsigned draw_tiles(ef_ctx *ctx, ef_rng *rng, const bool *kept, ef_tile *
     return n;
 }
 
+/* Rows that are masked entirely give NaN in plain code and may give 0 in a repaired form: where NaN is wanted anything
+ * will do. */
+static double poisoned_difference(const ef_evaluation *want, const ef_evaluation *have, uint32_t output)
+{
+    const ef_tensor *a = ef_evaluation_at(want, output, 0), *b = ef_evaluation_at(have, output, 0);
+    double largest = 0, scale = 1e-3;
+    uint64_t size = 1;
+    for (unsigned i = 0; i < a->rank; i++)
+        size *= a->extent[i];
+    for (uint64_t i = 0; i < size; i++) {
+        if (isnan(a->data[i]))
+            continue;
+        if (!isfinite(a->data[i]) || !isfinite(b->data[i])) {
+            largest = a->data[i] == b->data[i] ? largest : INFINITY;
+            continue;
+        }
+        largest = fmax(largest, fabs(a->data[i] - b->data[i]));
+        scale = fmax(scale, fabs(a->data[i]));
+    }
+    return largest / scale;
+}
+
 static void compare(const saturated *s, const char *path, const ef_extraction *e, uint32_t index, const bool *kept,
                     distribution *d)
 {
@@ -153,7 +176,8 @@ static void compare(const saturated *s, const char *path, const ef_extraction *e
     if (!want || !have)
         fail_msg("%s, candidate %u: %s", path, index, diag.text);
     for (uint32_t i = 0; i < outputs; i++) {
-        double difference = ef_evaluation_difference(want, i, have, i, 1e-3);
+        double difference =
+            d->kind == MASKS ? poisoned_difference(want, have, i) : ef_evaluation_difference(want, i, have, i, 1e-3);
         if (difference <= 1e-9)
             continue;
         ef_strbuf text = {0};
@@ -187,8 +211,7 @@ static void test_candidates_compute_the_program(void **state)
     };
     for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
         saturated s = saturate(paths[p]);
-        ef_extract_options options = {
-            .compaction = EF_COMPACT_EARLY, .state_limit = 60000, .time_limit = 60, .keep = 60};
+        ef_extract_options options = {.compaction = EF_COMPACT_EARLY, .time_limit = 60, .keep = 60};
         ef_extraction *e = ef_extract(s.search, &options);
         assert_true(e->candidate.count > 0);
         bool kept[MAX_VARS] = {false};
@@ -243,7 +266,11 @@ static void test_compaction_loses_nothing(void **state)
     static const char *const paths[] = {
         "tests/programs/gated_mlp_b16.ef",
         "tests/programs/gated_mlp_b1.ef",
+        "tests/programs/lora_b1.ef",
+        "tests/programs/lora_b16.ef",
         "tests/programs/ngpt_b16.ef",
+        "tests/programs/rmsnorm_linear_b1.ef",
+        "tests/programs/rmsnorm_linear_b16.ef",
         "tests/programs/variants/logsumexp.ef",
     };
     for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++)
@@ -326,11 +353,30 @@ static void test_random_programs(void **state)
     assert_true(compared >= RANDOM_PROGRAMS / 2);
 }
 
+/* The nine programs are enumerated completely, in seconds, and have few enough candidates to compile and run each. */
+static void test_programs_are_enumerated(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gated_mlp", "layernorm_gemm", "lora",        "mha_decode",    "mha_prefill",
+                                        "ngpt",      "rmsnorm_linear", "rmsnorm_mlp", "rmsnorm_swiglu"};
+    for (unsigned p = 0; p < 2 * sizeof names / sizeof *names; p++) {
+        char path[160];
+        snprintf(path, sizeof path, "tests/programs/%s_b%d.ef", names[p / 2], p % 2 ? 16 : 1);
+        saturated s = saturate(path);
+        ef_extraction *e =
+            ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 300});
+        if (!e->complete || e->candidates < 4 || e->candidates > 2000)
+            fail_msg("%s: %llu candidates%s", path, (unsigned long long)e->candidates, e->complete ? "" : " so far");
+        ef_extraction_free(e);
+        release(&s);
+    }
+}
+
 /* A budget returns promising candidates first, and says that it is not complete. */
 static void test_budget(void **state)
 {
     (void)state;
-    saturated s = saturate("tests/programs/ngpt_b16.ef");
+    saturated s = saturate("tests/programs/rmsnorm_mlp_b16.ef");
     ef_extraction *few =
         ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .state_limit = 5000, .keep = 1});
     ef_extraction *all =
@@ -353,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_compaction_loses_nothing),
         cmocka_unit_test(test_shared_subterms),
         cmocka_unit_test(test_random_programs),
+        cmocka_unit_test(test_programs_are_enumerated),
         cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
