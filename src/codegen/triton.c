@@ -53,7 +53,15 @@ static void print_top(const ef_kgraph *g, const ef_schedule *s, const char *name
         ef_strbuf_printf(out, "%s%s", i ? ", " : "", g->buffers.at[g->outputs.at[i]].name);
     ef_strbuf_puts(out, "\n\nlaunch(inputs, outputs, temps) does the same into given tensors, without allocating.\n");
     print_parameters(g, s, out);
-    ef_strbuf_puts(out, "\"\"\"\nimport torch\nimport triton\nimport triton.language as tl\n\n");
+    ef_strbuf_puts(out, "\"\"\"\nimport torch\nimport triton\nimport triton.language as tl\n");
+}
+
+static bool has_descriptors(const ef_kgraph *g, const t_kernel *kernel)
+{
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        if (kernel[i].descriptors.count)
+            return true;
+    return false;
 }
 
 static void print_lists(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out)
@@ -120,6 +128,14 @@ static void print_argument(const ef_kgraph *g, uint32_t buffer, ef_strbuf *out)
     ef_strbuf_printf(out, "%s[%" PRIu32 "]", list[b->kind], at);
 }
 
+static void print_descriptor(const ef_kgraph *g, const t_descriptor *d, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "TensorDescriptor(");
+    print_argument(g, d->buffer, out);
+    ef_strbuf_printf(out, ", [%" PRIu64 ", %" PRIu64 "], [%" PRIu64 ", 1], [%" PRIu64 ", %" PRIu64 "]), ", d->rows,
+                     d->columns, d->columns, d->block_rows, d->block_columns);
+}
+
 static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel, ef_strbuf *out)
 {
     ef_strbuf_puts(out, "\n\ndef launch(inputs, outputs, temps):\n");
@@ -130,6 +146,10 @@ static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kerne
                 print_argument(g, i, out);
                 ef_strbuf_puts(out, ", ");
             }
+        for (uint32_t i = 0; i < kernel[k].descriptors.count; i++)
+            print_descriptor(g, &kernel[k].descriptors.at[i], out);
+        if (ef_sched_value(g, s, k, EF_PARAM_OVERLAP))
+            ef_strbuf_puts(out, "launch_pdl=True, ");
         ef_strbuf_printf(out, "num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n",
                          ef_sched_value(g, s, k, EF_PARAM_WARPS), ef_sched_value(g, s, k, EF_PARAM_STAGES));
     }
@@ -167,6 +187,7 @@ static bool print_kernels(const ef_kgraph *g, const ef_schedule *s, ef_arena *ar
 {
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         kernel[i].function = function_name(arena, g->kernels.at[i], i);
+        kernel[i].arena = arena;
         kernel[i].reads = ef_xcalloc(g->buffers.count + 1, sizeof *kernel[i].reads);
         if (!ef_t_kernel(g, s, i, &kernel[i], diag))
             return false;
@@ -182,6 +203,9 @@ bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *nam
     unsigned helpers = 0;
     if (fine) {
         print_top(g, s, name, out);
+        if (has_descriptors(g, kernel))
+            ef_strbuf_puts(out, "from triton.tools.tensor_descriptor import TensorDescriptor\n");
+        ef_strbuf_puts(out, "\n");
         print_lists(g, s, out);
         for (uint32_t i = 0; i < g->kernels.count; i++)
             helpers |= kernel[i].helpers;
@@ -194,6 +218,7 @@ bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *nam
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         ef_strbuf_free(&kernel[i].text);
         free(kernel[i].reads);
+        ef_vec_free(&kernel[i].descriptors);
     }
     free(kernel);
     ef_arena_free(arena);

@@ -40,6 +40,8 @@ unsigned ef_t_axes(ef_t *t, const ef_knode *node, uint32_t axis[EF_MAP_ENTRIES])
             unsigned nth = 0;
             seen[n] = vars[a];
             cuts[n] = a == 0 ? node->dim[i].cut : EF_NONE;
+            while (cuts[n] != EF_NONE && !t->iter[cuts[n]].name) /* its one tile is all that it divides */
+                cuts[n] = t->kernel->iters.at[cuts[n]].outer;
             for (unsigned j = 0; j < n; j++)
                 nth += seen[j] == seen[n] && cuts[j] == cuts[n];
             axis[n] = axis_of(t, vars[a], cuts[n], nth);

@@ -121,7 +121,7 @@ static void print_grid_iter(ef_t *t, uint32_t at, const char *position)
 {
     t_iter *iter = &t->iter[at];
     uint32_t outer = t->kernel->iters.at[at].outer;
-    const char *start = ef_t_text(t, "%s * %" PRIu64, position, iter->room);
+    const char *start = iter->room == 1 ? position : ef_t_text(t, "%s * %" PRIu64, position, iter->room);
     if (outer != EF_NONE)
         start = ef_t_text(t, "%s + %s", ef_t_index(t, t->iter[outer].start), start);
     ef_t_line(t, 0, "%s = %s", iter->name, start);
@@ -134,30 +134,71 @@ static void print_grid_iter(ef_t *t, uint32_t at, const char *position)
     }
 }
 
+/* Which block this is, as text for each iterator: its position. */
+static void find_positions(ef_t *t, const char **position, uint64_t blocks)
+{
+    uint64_t inner = 1;
+    for (uint32_t i = t->kernel->grid; i-- > 0;) {
+        uint64_t trips = ef_sched_trips(t->graph, t->schedule, t->kernel, i);
+        position[i] = inner == 1 ? "block" : ef_t_text(t, "block // %" PRIu64, inner);
+        inner = ef_sched_times(inner, trips);
+        if (inner != blocks)
+            position[i] = ef_t_text(t, "%s %% %" PRIu64, position[i], trips);
+    }
+}
+
+/* The two innermost iterators in groups: `group` rows are walked along together, column by column. */
+static void group_positions(ef_t *t, const char **position, uint64_t blocks, uint64_t group)
+{
+    uint32_t at[2], found = 0;
+    for (uint32_t i = t->kernel->grid; i-- > 0 && found < 2;)
+        if (t->iter[i].name)
+            at[found++] = i;
+    if (found < 2 || group < 2)
+        return;
+    uint64_t columns = ef_sched_trips(t->graph, t->schedule, t->kernel, at[0]);
+    uint64_t rows = ef_sched_trips(t->graph, t->schedule, t->kernel, at[1]);
+    const char *within = rows * columns == blocks ? "block" : ef_t_text(t, "block %% %" PRIu64, rows * columns);
+    group = group < rows ? group : rows;
+    ef_t_line(t, 0, "first = (%s) // %" PRIu64 " * %" PRIu64, within, group * columns, group);
+    if (rows % group)
+        ef_t_line(t, 0, "rows = tl.minimum(%" PRIu64 ", %" PRIu64 " - first)", group, rows);
+    const char *height = rows % group ? "rows" : ef_t_text(t, "%" PRIu64, group);
+    const char *inside = ef_t_text(t, "(%s) %% %" PRIu64, within, group * columns);
+    position[at[1]] = ef_t_text(t, "(first + %s %% %s)", inside, height);
+    position[at[0]] = ef_t_text(t, "(%s // %s)", inside, height);
+}
+
 /* The last iterator walks fastest. */
 static uint64_t print_grid(ef_t *t)
 {
-    uint64_t blocks = 1;
-    uint64_t *inner = ef_xcalloc(t->kernel->grid + 1, sizeof *inner);
-    for (uint32_t i = t->kernel->grid; i-- > 0;) {
-        inner[i] = blocks;
-        blocks = ef_sched_times(blocks, ef_sched_trips(t->graph, t->schedule, t->kernel, i));
-    }
-    if (blocks > 1)
-        ef_t_line(t, 0, t->wide ? "block = tl.program_id(0).to(tl.int64)" : "block = tl.program_id(0)");
-    for (uint32_t i = 0; i < t->kernel->grid; i++) {
-        if (!t->iter[i].name)
-            continue;
-        uint64_t trips = ef_sched_trips(t->graph, t->schedule, t->kernel, i);
-        const char *position = inner[i] == 1 ? "block" : ef_t_text(t, "block // %" PRIu64, inner[i]);
-        if (inner[i] * trips != blocks)
-            position = ef_t_text(t, "%s %% %" PRIu64, position, trips);
-        print_grid_iter(t, i, position);
-    }
-    free(inner);
+    uint64_t blocks = ef_sched_blocks(t->graph, t->schedule, t->kernel);
+    const char **position = ef_xcalloc(t->kernel->grid + 1, sizeof *position);
+    const char *block = t->wide ? "tl.program_id(0).to(tl.int64)" : "tl.program_id(0)";
     if (blocks > INT32_MAX)
         ef_t_fail(t, "it has %" PRIu64 " blocks", blocks);
+    if (blocks > 1 && ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_ORDER))
+        ef_t_line(t, 0, "block = %" PRIu64 " - %s", blocks - 1, block);
+    else if (blocks > 1)
+        ef_t_line(t, 0, "block = %s", block);
+    find_positions(t, position, blocks);
+    group_positions(t, position, blocks, ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_GROUP));
+    for (uint32_t i = 0; i < t->kernel->grid; i++)
+        if (t->iter[i].name)
+            print_grid_iter(t, i, position[i]);
+    free(position);
     return blocks;
+}
+
+/* A kernel that may begin early waits here for all before it; the next one may begin once all blocks of this one run.
+ */
+static void print_overlap(ef_t *t)
+{
+    if (t->number + 1 < t->graph->kernels.count &&
+        ef_sched_value(t->graph, t->schedule, t->number + 1, EF_PARAM_OVERLAP))
+        ef_t_line(t, 0, "tl.extra.cuda.gdc_launch_dependents()");
+    if (ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP))
+        ef_t_line(t, 0, "tl.extra.cuda.gdc_wait()");
 }
 
 /* ---- stores ---- */
@@ -264,6 +305,8 @@ static void print_head(ef_t *t, t_kernel *kernel)
     for (uint32_t i = 0, any = 0; i < t->graph->buffers.count; i++)
         if (t->reads[i])
             ef_strbuf_printf(&kernel->text, "%s%s", any++ ? ", " : "", ef_t_buffer_name(t, i));
+    for (uint32_t i = 0; i < kernel->descriptors.count; i++)
+        ef_strbuf_printf(&kernel->text, ", %s", kernel->descriptors.at[i].name);
     ef_strbuf_puts(&kernel->text, "):\n");
 }
 
@@ -274,7 +317,10 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     t.ix = ef_indexer_new();
     t.reads = kernel->reads;
     prepare(&t);
+    t.out = kernel;
+    t.descriptors = ef_sched_value(g, s, number, EF_PARAM_LOAD) != 0;
     kernel->blocks = print_grid(&t);
+    print_overlap(&t);
     ef_t_region(&t, EF_NONE);
     for (uint32_t i = 0; i < t.kernel->stores.count && !diag->failed; i++)
         store(&t, &t.kernel->stores.at[i]);

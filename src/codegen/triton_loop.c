@@ -199,8 +199,11 @@ static void print_segment(ef_t *t, uint32_t number, const leaf *l, const t_segme
     /* The few stored parts of a value are read together. */
     bool unroll = t->kernel->iters.at[loop->iter].kind == EF_ITER_PICK &&
                   ef_sched_trips(t->graph, t->schedule, t->kernel, loop->iter) <= MOST_UNROLLED;
-    ef_t_close(t, ef_t_text(t, "for %s in tl.%s(%s, %s, %" PRIu64 "):", iter->name, unroll ? "static_range" : "range",
-                            segment->begin, segment->end, iter->room));
+    const char *range = ef_t_text(t, "%s, %s, %" PRIu64, segment->begin, segment->end, iter->room);
+    /* Without its own number of stages, a loop would wait for loads that feed no matrix unit. */
+    uint64_t stages = ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_STAGES);
+    ef_t_close(t, unroll ? ef_t_text(t, "for %s in tl.static_range(%s):", iter->name, range)
+                         : ef_t_text(t, "for %s in tl.range(%s, num_stages=%" PRIu64 "):", iter->name, range, stages));
 }
 
 static void print_loop(ef_t *t, uint32_t number, const leaf *l)

@@ -165,19 +165,19 @@ static const char *regrouped(ef_t *t, const t_frame *frame, const char *text, co
     return copy;
 }
 
+/* Whether an operand can be taken as it lies in memory. */
+static bool is_raw(ef_t *t, ef_kid id, ef_dtype dtype)
+{
+    ef_kid stored = ef_t_stored(t, id);
+    return stored != EF_NONE && dtype != EF_F32 &&
+           t->graph->buffers.at[ef_kernel_node(t->kernel, stored)->attr].dtype == dtype;
+}
+
 /* An operand for the matrix unit, with 0 beyond its inner length. */
 static t_value unit_operand(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, ef_dtype dtype,
                             unsigned inner)
 {
-    ef_kid at = id;
-    const ef_knode *node = ef_kernel_node(t->kernel, at);
-    while (!t->node[at].made && node->count == 1 &&
-           (node->op == EF_VIEW || node->op == EF_TRANSPOSE || node->op == EF_RESHAPE || node->op == EF_SLICE ||
-            node->op == EF_BROADCAST || node->op == EF_K_PICK)) {
-        at = node->child[0];
-        node = ef_kernel_node(t->kernel, at);
-    }
-    bool raw = node->op == EF_K_BUFFER && t->graph->buffers.at[node->attr].dtype == dtype && dtype != EF_F32;
+    bool raw = is_raw(t, id, dtype);
     t_value value = ef_t_element(t, frame, id, index, raw);
     if (value.literal || value.type != T_FLOAT) {
         value.text = value.literal ? ef_t_full(t, frame, value).text : ef_t_as(t, value, T_FLOAT);
@@ -192,6 +192,11 @@ static t_value unit_operand(ef_t *t, const t_frame *frame, ef_kid id, const ef_i
 }
 
 /* One row, padded: the others are 0. */
+static bool row_is_loaded(ef_t *t, const t_product *p, ef_kid id)
+{
+    return p->rows == 0 && p->batch == 0 && p->inner == 1 && is_raw(t, id, p->dtype);
+}
+
 static const char *one_row(ef_t *t, const t_product *p, const char *text)
 {
     const char *row = t->axes.at[p->terms.at[p->batch].axis].name;
@@ -203,14 +208,17 @@ static t_value dot(ef_t *t, const t_product *p, const char *sum)
 {
     const ef_knode *node = ef_kernel_node(t->kernel, p->id);
     unsigned inner_a = ((1u << p->inner) - 1) << (p->batch + p->rows), inner_b = ((1u << p->inner) - 1) << p->batch;
-    t_value a = unit_operand(t, &p->a, node->child[0], p->at_a, p->dtype, inner_a);
+    bool row = row_is_loaded(t, p, node->child[0]);
+    t_value a = row ? ef_t_load_row(t, &p->a, node->child[0], p->at_a)
+                    : unit_operand(t, &p->a, node->child[0], p->at_a, p->dtype, inner_a);
     t_value b = unit_operand(t, &p->b, node->child[1], p->at_b, p->dtype, inner_b);
     const unsigned by_a[] = {p->batch, p->rows, p->inner}, by_b[] = {p->batch, p->inner, p->columns};
     const unsigned by_terms[] = {p->batch, p->rows ? p->rows : 1, p->columns};
     unsigned level = a.level > b.level ? a.level : b.level;
-    a.text = regrouped(t, &p->a, a.text, by_a, 3);
+    if (!row)
+        a.text = regrouped(t, &p->a, a.text, by_a, 3);
     b.text = regrouped(t, &p->b, b.text, by_b, 3);
-    if (p->rows == 0)
+    if (p->rows == 0 && !row)
         a.text = ef_t_name(t, a.level, "row", one_row(t, p, a.text));
     if (sum)
         sum = regrouped(t, &p->terms, sum, by_terms, 3);

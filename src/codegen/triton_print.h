@@ -1,6 +1,7 @@
 /* The Triton generator's parts, private to triton*.c: triton.c prints the module, triton_kernel.c the grid, loops and
- * stores of one kernel, triton_axis.c the axes of tiles, triton_value.c elements, triton_ops.c pointwise operators,
- * triton_reduce.c reductions along axes, triton_matmul.c products, triton_bounds.c where masked loops begin and end.
+ * stores of one kernel, triton_axis.c the axes of tiles, triton_value.c elements, triton_load.c what they are loaded
+ * from, triton_ops.c pointwise operators, triton_exp.c exponentials, triton_reduce.c reductions along axes,
+ * triton_matmul.c products, triton_bounds.c where masked loops begin and end.
  *
  * A value is evaluated in a FRAME: an ordered list of axes, one for each variable of each dimension that is longer than
  * 1. Along each axis stands an arange, so the index of a variable is an expression over aranges and scalars, index maps
@@ -112,21 +113,32 @@ typedef struct {
     uint32_t serial[T_MAX_LEVELS]; /* how often each level was opened: names of earlier times are gone */
     t_memo elements, texts;        /* by node and indices; by text */
     unsigned counter;              /* of names */
+    bool descriptors;              /* loads through the copy engine where that is possible */
+    struct t_kernel *out;          /* what is printed so far */
     bool tensor_cores, wide;       /* products on the matrix unit; addresses need 64 bits */
     bool *reads;                   /* by buffer: the kernel has it as an argument */
     unsigned helpers;              /* one bit for each T_HELP_… that the module needs */
     ef_diag *diag;
 } ef_t;
 
+/* A view of a buffer as a matrix of long rows, whose blocks the copy engine loads: an argument of the kernel. */
+typedef struct {
+    const char *name;
+    uint32_t buffer;
+    uint64_t rows, columns, block_rows, block_columns;
+} t_descriptor;
+
 /* Functions that the module defines when a kernel needs them. */
 enum { T_HELP_PROD = 1, T_HELP_TANH = 2, T_HELP_POW = 4 };
 
 /* A kernel as text, with what its launch needs. */
-typedef struct {
+typedef struct t_kernel {
+    ef_arena *arena; /* of the names of descriptors */
     ef_strbuf text;
     const char *function;
     uint64_t blocks;
     bool *reads; /* by buffer */
+    EF_VEC(t_descriptor) descriptors;
     unsigned helpers;
 } t_kernel;
 
@@ -200,9 +212,16 @@ void ef_t_make(ef_t *t, ef_kid id, const t_frame *frame, unsigned keep, t_value 
 t_value ef_t_full(ef_t *t, const t_frame *frame, t_value value);
 /* A value in which everything beyond the lengths of these axes is `identity`. */
 t_value ef_t_masked(ef_t *t, const t_frame *frame, unsigned axes, t_value value, double identity);
+/* triton_load.c */
 /* The pointer expression to an address, and the axes along which it varies. */
 const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
                          unsigned *level);
+/* The element of a buffer, in the type in which it lies there. */
+t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index);
+/* The same for a frame of one axis, as the first of T_LEAST_DOT rows of which the others are 0. */
+t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index);
+/* The buffer that a node is an index map over, EF_NONE. */
+ef_kid ef_t_stored(ef_t *t, ef_kid id);
 
 /* triton_ops.c */
 const char *ef_t_literal(ef_t *t, double value, t_type type);
@@ -210,6 +229,13 @@ const char *ef_t_as(ef_t *t, t_value value, t_type type);
 /* A pointwise operator on values of one frame. */
 t_value ef_t_pointwise(ef_t *t, const ef_knode *node, const char *base, const t_value *x);
 t_value ef_t_constant(double value);
+
+/* triton_exp.c */
+/* Exponentials and guarded values that are computed in a cheaper way. False when it is none of these. */
+bool ef_t_exp(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index, t_value *value);
+/* A value and a positive literal factor: the node is their product. */
+t_value ef_t_factored(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, double *factor);
+bool ef_t_guarded(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index, t_value *value);
 
 /* triton_reduce.c */
 void ef_t_reduce(ef_t *t, ef_kid id);

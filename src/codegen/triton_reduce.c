@@ -46,11 +46,17 @@ static unsigned axes_of_dim(ef_t *t, const t_frame *frame, const ef_knode *node,
     return axes;
 }
 
-/* The operand with a type in which it can be reduced. */
-static t_value operand(ef_t *t, const t_frame *frame, const ef_knode *node, unsigned axes)
+/* The operand with a type in which it can be reduced. max(c x) = c max(x) for a positive literal c: the factor is left
+ * to what comes out. */
+static t_value operand(ef_t *t, const t_frame *frame, const ef_knode *node, unsigned axes, double *factor)
 {
     ef_reducer reducer = ef_attr_reducer(node->attr);
-    t_value x = ef_t_value(t, frame, node->child[0]);
+    bool extreme = (reducer == EF_RED_MAX || reducer == EF_RED_MIN) && ef_dtype_is_float((ef_dtype)node->dtype);
+    ef_index index[EF_MAP_ENTRIES];
+    *factor = 1;
+    ef_t_indices(t, frame, ef_kernel_node(t->kernel, node->child[0]), index);
+    t_value x = extreme ? ef_t_factored(t, frame, node->child[0], index, factor)
+                        : ef_t_element(t, frame, node->child[0], index, false);
     t_type type = ef_t_type((ef_dtype)node->dtype);
     if (x.type < type || x.literal) {
         x.text = ef_t_as(t, x, type);
@@ -59,29 +65,9 @@ static t_value operand(ef_t *t, const t_frame *frame, const ef_knode *node, unsi
     return ef_t_full(t, frame, ef_t_masked(t, frame, axes, x, ef_reducer_identity(reducer)));
 }
 
-/* max(c x) = c max(x) for a positive literal c: the factor is applied to what is left. */
-static ef_kid without_factor(const ef_t *t, const ef_knode *node, double *factor)
-{
-    const ef_knode *x = ef_kernel_node(t->kernel, node->child[0]);
-    ef_reducer reducer = ef_attr_reducer(node->attr);
-    *factor = 1;
-    if ((reducer != EF_RED_MAX && reducer != EF_RED_MIN) || x->op != EF_MUL || !ef_dtype_is_float((ef_dtype)x->dtype))
-        return node->child[0];
-    for (unsigned i = 0; i < 2; i++) {
-        const ef_knode *c = ef_kernel_node(t->kernel, x->child[i]), *other = ef_kernel_node(t->kernel, x->child[1 - i]);
-        bool same = other->rank == x->rank;
-        for (unsigned d = 0; same && d < x->rank; d++)
-            same = other->dim[d].dim == x->dim[d].dim && other->dim[d].cut == x->dim[d].cut;
-        if (same && c->op == EF_CONST && ef_attr_to_number(c->attr) > 0) {
-            *factor = ef_attr_to_number(c->attr);
-            return x->child[1 - i];
-        }
-    }
-    return node->child[0];
-}
-
 /* In parts: a tile of the part's shape collects, and is reduced in the end. */
-static t_value in_parts(ef_t *t, const ef_knode *node, t_frame *frame, unsigned axes, uint32_t axis, uint64_t part)
+static t_value in_parts(ef_t *t, const ef_knode *node, t_frame *frame, unsigned axes, uint32_t axis, uint64_t part,
+                        double *factor)
 {
     ef_reducer reducer = ef_attr_reducer(node->attr);
     t_type type = ef_t_type((ef_dtype)node->dtype);
@@ -92,7 +78,7 @@ static t_value in_parts(ef_t *t, const ef_knode *node, t_frame *frame, unsigned 
     unsigned level = t->level;
     ef_t_line(t, level, "%s = %s", sum, ef_t_full(t, &parts, start).text);
     const char *head = ef_t_open_part(t, axis, part, (t_frame *[]){&parts}, 1);
-    t_value x = operand(t, &parts, node, axes);
+    t_value x = operand(t, &parts, node, axes, factor);
     ef_t_line(t, t->level, "%s = %s", sum, combined(t, reducer, type, sum, x.text));
     ef_t_close(t, head);
     return (t_value){.text = sum, .type = type, .level = level};
@@ -105,13 +91,13 @@ void ef_t_reduce(ef_t *t, ef_kid id)
     double factor;
     t_frame frame;
     uint64_t part = 0;
-    node.child[0] = without_factor(t, &node, &factor);
     const ef_knode *x = ef_kernel_node(t->kernel, node.child[0]);
     if (!ef_t_own_frame(t, x, &frame))
         return;
     unsigned axes = axes_of_dim(t, &frame, x, ef_attr_reduce_at(node.attr));
     uint32_t axis = ef_t_choose_part(&frame, axes, T_CHUNK_ELEMENTS, &part);
-    t_value value = axis == EF_NONE ? operand(t, &frame, &node, axes) : in_parts(t, &node, &frame, axes, axis, part);
+    t_value value = axis == EF_NONE ? operand(t, &frame, &node, axes, &factor)
+                                    : in_parts(t, &node, &frame, axes, axis, part, &factor);
     if (ef_t_elements(&frame) > T_MAX_ELEMENTS && axis == EF_NONE) {
         ef_t_fail(t, "a tile of %" PRIu64 " elements is reduced", ef_t_elements(&frame));
         return;

@@ -10,46 +10,6 @@ static unsigned all_axes(const t_frame *frame)
     return (1u << frame->rank) - 1u;
 }
 
-/* ---- buffers ---- */
-
-const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
-                         unsigned *level)
-{
-    ef_index names[T_MAX_AXES];
-    *axes = 0;
-    for (unsigned i = 0; i < frame->rank; i++) {
-        names[i] = frame->at[i].name;
-        *axes |= ef_index_depends(t->ix, address, names[i]) ? 1u << i : 0;
-    }
-    ef_index tile = ef_index_part(t->ix, address, names, frame->rank), scalar = ef_index_sub(t->ix, address, tile);
-    const char *name = ef_t_buffer_name(t, buffer);
-    int64_t constant;
-    t->reads[buffer] = true;
-    *level = ef_t_level(t, address);
-    if (!ef_index_is_const(t->ix, scalar, &constant) || constant != 0)
-        name = ef_t_text(t, "%s + (%s)", name, ef_t_index(t, scalar));
-    if (*axes == 0)
-        return name;
-    return ef_t_text(t, "%s + %s", name, ef_t_name(t, ef_t_level(t, tile), "off", ef_t_index(t, tile)));
-}
-
-static t_value load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index)
-{
-    uint32_t buffer = (uint32_t)node->attr;
-    t_value value = {.type = ef_t_type((ef_dtype)node->dtype)};
-    unsigned masked;
-    const char *pointer =
-        ef_t_pointer(t, frame, buffer, ef_map_address(&t->maps, buffer, NULL, 0, index), &value.axes, &value.level);
-    const char *mask = ef_t_mask(t, frame, value.axes, &masked);
-    const char *base = ef_t_identifier(t, t->graph->buffers.at[buffer].name);
-    value.level = masked > value.level ? masked : value.level;
-    value.text = ef_t_name(t, value.level, base,
-                           mask ? ef_t_text(t, "tl.load(%s, mask=%s, other=0)", pointer, mask)
-                                : ef_t_text(t, "tl.load(%s)", pointer));
-    value.zero = value.axes;
-    return value;
-}
-
 /* Floats are computed in at least 32 bits. */
 static t_value widened(ef_t *t, const ef_knode *node, t_value value)
 {
@@ -171,24 +131,66 @@ static const char *placed(ef_t *t, const t_frame *frame, const t_node *node, con
     return text;
 }
 
+/* The index of a tile's own axis where the tile is not read from its beginning, element by element: the tile is
+ * gathered along the axis first, or the one element is taken out. `node` is a copy that becomes what is read. */
+static bool gather(ef_t *t, const t_frame *frame, t_node *node, unsigned own, ef_index at, unsigned *place)
+{
+    unsigned axes = axes_of(t, frame, at), level = ef_t_level(t, at);
+    const t_axis *axis = &t->axes.at[node->axis[own]];
+    ef_strbuf one = {0}, all = {0};
+    *place = T_MAX_AXES;
+    for (unsigned i = 0; i < frame->rank; i++)
+        *place = axes == 1u << i ? i : *place;
+    if (axes && *place == T_MAX_AXES)
+        return ef_t_fail(t, "a computed tile is read along two axes at once");
+    node->value.level = level > node->value.level ? level : node->value.level;
+    for (unsigned i = 0; i < node->rank; i++) {
+        uint64_t pad = i == own && axes ? frame->at[*place].pad : t->axes.at[node->axis[i]].pad;
+        ef_strbuf_printf(&one, "%s%" PRIu64, i ? ", " : "", i == own ? pad : 1);
+        ef_strbuf_printf(&all, "%s%" PRIu64, i ? ", " : "", pad);
+    }
+    const char *text;
+    if (axes)
+        text = ef_t_text(t, "tl.gather(%s, tl.broadcast_to(tl.reshape(%s, [%s]), [%s]), axis=%u)", node->value.text,
+                         ef_t_index(t, at), one.text, all.text, own);
+    else
+        text = ef_t_text(t, "tl.sum(tl.where(%s == %s, %s, 0), axis=%u)", ef_t_spread(t, axis->name, node->rank, own),
+                         ef_t_index(t, at), node->value.text, own);
+    node->value.text = ef_t_name(t, node->value.level, "taken", text);
+    ef_strbuf_free(&one);
+    ef_strbuf_free(&all);
+    return true;
+}
+
 static t_value read_tile(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index)
 {
-    const t_node *node = &t->node[id];
-    t_value value = node->value;
+    t_node node = t->node[id]; /* changes while axes are gathered */
     uint32_t axis[EF_MAP_ENTRIES];
-    unsigned entries = ef_t_axes(t, ef_kernel_node(t->kernel, id), axis), place[T_MAX_AXES];
-    value.zero = value.axes = 0;
-    if (value.literal)
-        return value;
-    for (unsigned i = 0; i < node->rank; i++) {
-        place[i] = place_of(t, frame, node->axis[i], axis, entries, index);
-        if (place[i] == T_MAX_AXES) {
+    unsigned entries = ef_t_axes(t, ef_kernel_node(t->kernel, id), axis), place[T_MAX_AXES], axes = 0;
+    for (unsigned i = 0; i < node.rank && !node.value.literal;) {
+        unsigned entry = 0;
+        place[i] = place_of(t, frame, node.axis[i], axis, entries, index);
+        while (entry < entries && axis[entry] != node.axis[i])
+            entry++;
+        if (place[i] == T_MAX_AXES && (entry == entries || !gather(t, frame, &node, i, index[entry], &place[i]))) {
             ef_t_fail(t, "%s, a computed tile, is read in parts", ef_knode_op_name(ef_kernel_node(t->kernel, id)));
             return ef_t_constant(0);
         }
-        value.axes |= 1u << place[i];
+        if (place[i] == T_MAX_AXES) { /* one element was taken out */
+            memmove(node.axis + i, node.axis + i + 1, (--node.rank - i) * sizeof *node.axis);
+            continue;
+        }
+        if (axes >> place[i] & 1) {
+            ef_t_fail(t, "a computed tile is read along a diagonal");
+            return ef_t_constant(0);
+        }
+        axes |= 1u << place[i++];
     }
-    value.text = placed(t, frame, node, place, &value.level);
+    t_value value = node.value;
+    value.zero = 0;
+    value.axes = axes;
+    if (!value.literal)
+        value.text = placed(t, frame, &node, place, &value.level);
     return value;
 }
 
@@ -246,7 +248,7 @@ static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index 
     if (ef_map_step(&t->maps, id, index, &child, inner))
         return ef_t_element(t, frame, child, inner, raw);
     if (node->op == EF_K_BUFFER) {
-        t_value value = load(t, frame, node, index);
+        t_value value = ef_t_load(t, frame, node, index);
         return raw ? value : widened(t, node, value);
     }
     if (node->op == EF_CONST)
@@ -259,7 +261,9 @@ static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index 
         ef_t_fail(t, "a %s is read before it is computed", ef_knode_op_name(node));
         return ef_t_constant(0);
     }
-    t_value x[3] = {{0}};
+    t_value x[3] = {{0}}, value;
+    if (ef_t_exp(t, frame, node, index, &value) || ef_t_guarded(t, frame, node, index, &value))
+        return value;
     for (unsigned i = 0; i < node->count; i++) {
         ef_map_spread(&t->maps, node, ef_kernel_node(t->kernel, node->child[i]), index, inner);
         x[i] = ef_t_element(t, frame, node->child[i], inner, false);

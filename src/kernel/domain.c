@@ -10,8 +10,8 @@
 /* ---- names ---- */
 
 static const char *const kind_names[EF_PARAM_KINDS] = {
-    [EF_PARAM_WARPS] = "warps", [EF_PARAM_STAGES] = "stages", [EF_PARAM_UNIT] = "unit",        [EF_PARAM_LOAD] = "load",
-    [EF_PARAM_GROUP] = "group", [EF_PARAM_ORDER] = "order",   [EF_PARAM_RESIDENT] = "resident"};
+    [EF_PARAM_WARPS] = "warps", [EF_PARAM_STAGES] = "stages", [EF_PARAM_UNIT] = "unit",      [EF_PARAM_LOAD] = "load",
+    [EF_PARAM_GROUP] = "group", [EF_PARAM_ORDER] = "order",   [EF_PARAM_OVERLAP] = "overlap"};
 
 static void print_kind(const ef_kgraph *g, const ef_kparam *param, ef_strbuf *out)
 {
@@ -114,15 +114,30 @@ static unsigned numbers(const uint64_t *from, unsigned count, uint64_t value[EF_
     return count;
 }
 
+/* Whether blocks differ in work, because masks leave out iterations. */
+static bool is_uneven(const ef_kernel *k)
+{
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        if (k->loops.at[i].keeps)
+            return true;
+    return false;
+}
+
 /* What GPU kernels have besides tiles. */
 static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t value[EF_SCHEDULE_VALUES])
 {
-    static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6}, either[] = {0, 1};
+    static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
+                          group[] = {1, 2, 4, 8, 16};
     const ef_kernel *k = g->kernels.at[p->kernel];
+    bool product = has_product(g, p->kernel);
     switch (p->kind) {
     case EF_PARAM_WARPS: return numbers(warps, 5, value);
-    case EF_PARAM_STAGES: return k->loops.count ? numbers(stages, 6, value) : numbers(stages, 1, value);
-    case EF_PARAM_UNIT: return numbers(either, has_product(g, p->kernel) ? 2 : 1, value);
+    case EF_PARAM_STAGES: return k->loops.count ? numbers(stages, 8, value) : numbers(stages, 1, value);
+    case EF_PARAM_UNIT: return numbers(either, product ? 2 : 1, value);
+    case EF_PARAM_LOAD: return numbers(either, k->loops.count ? 2 : 1, value);
+    case EF_PARAM_GROUP: return numbers(group, product && k->grid > 1 ? 5 : 1, value);
+    case EF_PARAM_ORDER: return numbers(either, is_uneven(k) ? 2 : 1, value);
+    case EF_PARAM_OVERLAP: return numbers(either, p->kernel > 0 ? 2 : 1, value);
     default: return numbers(either, 1, value);
     }
 }

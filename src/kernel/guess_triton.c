@@ -70,8 +70,8 @@ static uint64_t tile_of(const ef_kgraph *g, const ef_kernel *k, const study *s, 
         return is_chained(k, s) && grid && extent <= 256 ? extent : s->rows <= FEW_ROWS || !grid ? 64 : 128;
     if (role & ROW)
         return extent <= 64 ? extent : 64;
-    if (!grid)
-        return extent <= 2048 ? extent : 1024;
+    if (!grid) /* a row that is kept whole is read once, whatever is computed from it */
+        return extent <= MOST_ELEMENTS ? extent : 1024;
     return role & LAST ? 1024 : 1;
 }
 
@@ -148,6 +148,20 @@ static void split(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
     }
 }
 
+/* Products with few rows stream their second operand: each step of the loop reads so much of it. */
+#define STREAMED 4096u /* elements */
+
+static void deepen(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const study *what)
+{
+    uint64_t columns = 1;
+    for (uint32_t i = 0; i < k->iters.count; i++)
+        if ((what->role[i] & COLUMN) && ef_sched_tile(g, s, k, i) > columns)
+            columns = ef_sched_tile(g, s, k, i);
+    for (uint32_t i = k->grid; i < k->iters.count && what->rows <= FEW_ROWS; i++)
+        if (what->role[i] == INNER && columns < 64)
+            s->value[k->iters.at[i].param] = STREAMED / (columns < 16 ? 16 : power_of_two(columns));
+}
+
 /* ---- the whole ---- */
 
 static void guess_tiles(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const study *what)
@@ -173,6 +187,7 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number)
     split(g, s, k);
     fit(g, s, k);
     spread(g, s, k, &what);
+    deepen(g, s, k, &what);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
         if (is_tile(ef_kernel_node(k, id))) {
             uint64_t size = elements(g, s, k, ef_kernel_node(k, id), &largest);
@@ -182,9 +197,13 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number)
         if (g->params.at[i].kernel != number)
             continue;
         switch (g->params.at[i].kind) {
-        case EF_PARAM_WARPS: s->value[i] = what.product && what.rows <= FEW_ROWS ? 2 : most > 8192 ? 8 : 4; break;
+        case EF_PARAM_WARPS:
+            s->value[i] = what.product && what.rows <= FEW_ROWS ? 2 : most >= 4096 && !what.product ? 8 : 4;
+            break;
         case EF_PARAM_STAGES: s->value[i] = what.product && what.rows <= FEW_ROWS ? 4 : 3; break;
-        case EF_PARAM_UNIT: s->value[i] = what.product && what.rows > 1; break;
+        case EF_PARAM_UNIT: /* also for one row: measured on an H200, what is bound by memory hides the empty rows */
+            s->value[i] = what.product;
+            break;
         default: break;
         }
     }

@@ -110,14 +110,14 @@ typedef struct {
 
 /* What a schedule chooses. Which values are legal depends on the backend (schedule.h). */
 typedef enum {
-    EF_PARAM_TILE,     /* the extent of the tiles along an axis, in units of the axis's variable */
-    EF_PARAM_WARPS,    /* of 32 threads, per block */
-    EF_PARAM_STAGES,   /* iterations of a loop whose loads are in flight together */
-    EF_PARAM_UNIT,     /* 0: products as multiplications and sums; 1: on the matrix unit */
-    EF_PARAM_LOAD,     /* 0: tiles are loaded through pointers; 1: through tensor descriptors, where that is possible */
-    EF_PARAM_GROUP,    /* rows of output tiles that are walked together, so that the cache keeps what they share */
-    EF_PARAM_ORDER,    /* 0: blocks in the order of their numbers; 1: in the opposite order */
-    EF_PARAM_RESIDENT, /* 0: one program a block; n: n programs a multiprocessor, each of which walks over blocks */
+    EF_PARAM_TILE,    /* the extent of the tiles along an axis, in units of the axis's variable */
+    EF_PARAM_WARPS,   /* of 32 threads, per block */
+    EF_PARAM_STAGES,  /* iterations of a loop whose loads are in flight together */
+    EF_PARAM_UNIT,    /* 0: products as multiplications and sums; 1: on the matrix unit */
+    EF_PARAM_LOAD,    /* 0: tiles are loaded through pointers; 1: through tensor descriptors, where that is possible */
+    EF_PARAM_GROUP,   /* rows of output tiles that are walked together, so that the cache keeps what they share */
+    EF_PARAM_ORDER,   /* 0: blocks in the order of their numbers; 1: in the opposite order */
+    EF_PARAM_OVERLAP, /* 1: begins while the kernel before it ends (compute capability 9.0 and later) */
     EF_PARAM_KINDS
 } ef_param_kind;
 

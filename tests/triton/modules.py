@@ -51,12 +51,15 @@ def load(source, folder, name="program"):
     return module
 
 
-def inputs_of(module, seed=0, scale=1.0):
+def inputs_of(module, seed=0):
+    """Standard normal; weight matrices, which are named so, scaled by their rows."""
     generator = torch.Generator().manual_seed(seed)
     made = []
-    for _, dtype, shape in module.INPUTS:
+    for name, dtype, shape in module.INPUTS:
         x = torch.randn(shape, generator=generator)
-        made.append((x * scale if dtype.is_floating_point else x > 0).to(dtype))
+        if name[0] in "wW" and len(shape) > 1:
+            x /= shape[-2] ** 0.5
+        made.append((x if dtype.is_floating_point else x > 0).to(dtype))
     return made
 
 

@@ -8,10 +8,12 @@ import re
 import modules
 import pytest
 
-FOLDERS = ("derivations", "programs", "programs/variants")
-FILES = [f for folder in FOLDERS for f in sorted((modules.ROOT / "tests" / folder).glob("*.ef")) if "_b8" not in f.name]
-EXTENTS = (3, 5, 17, 20, 32, 33)
-TILES = (1, 4, 8, 16, 16, 32)
+FOLDERS = ("derivations", "programs", "programs/variants", "triton/programs")
+SLOW = ("rope_attention_turned_keys",)  # the interpreter gathers element by element; turned_tile gathers less
+FILES = [f for folder in FOLDERS for f in sorted((modules.ROOT / "tests" / folder).glob("*.ef"))]
+FILES = [f for f in FILES if "_b8" not in f.stem and f.stem not in SLOW]
+EXTENTS = (3, 5, 17, 20, 33)
+TILES = (4, 8, 16, 16, 32)
 DRAWS = int(os.environ.get("DRAWS", "1"))  # schedules drawn for each file
 
 
@@ -19,7 +21,7 @@ def settings(text, random):
     """Small extents for what may change, as an option; and tiles for all axes that may be there."""
     dims = [name for name, _ in re.findall(r"^dim (\w+) = (\d+)", text, re.M)]
     fixed = "slice" in text or "concat" in text
-    few = {name: random.choice((2, 3, 5)) for name in dims if name[0] in "bhg"}
+    few = {name: random.choice((2, 3)) for name in dims if name[0] in "bhg"}
     sizes = [] if fixed else [f"{name}={few.get(name) or random.choice(EXTENTS)}" for name in dims]
     tiles = {f"{name}.{level}": random.choice(TILES) for name in dims for level in (0, 1)}
     return ["--dims", ",".join(sizes)] if sizes else [], tiles
@@ -54,12 +56,13 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
     sizes, tiles = settings(file.read_text(), draws)
     source = modules.emit(file, *sizes)
     chosen = [*legal(source, tiles), f"unit={draws.randrange(4) > 0:d}"]
+    chosen += [f"{name}={draws.choice((0, 1, 2))}" for name in ("load", "order", "group")]
     try:
         check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=draw)
     except modules.Refused as refusal:
         if "unit=0" not in chosen:
             raise
-        assert "elements" in str(refusal) or "in parts" in str(refusal)  # too large without the matrix unit
+        assert "elements" in str(refusal)  # too large without the matrix unit
 
 
 def test_large_tiles_are_refused_in_one_line():

@@ -1,0 +1,145 @@
+/* Loads: through pointers, or through descriptors of matrices, which the copy engine of newer GPUs reads.
+ *
+ * A descriptor is legal where the tile is a block of a matrix: two axes, one of which is contiguous, whose lengths
+ * always fill the tile, at a row and a column that follow from where the tile begins. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/triton_print.h"
+
+#define MOST_BLOCK 256u /* extents of a descriptor's block */
+#define ALIGNMENT 16u   /* bytes */
+
+const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
+                         unsigned *level)
+{
+    ef_index names[T_MAX_AXES];
+    *axes = 0;
+    for (unsigned i = 0; i < frame->rank; i++) {
+        names[i] = frame->at[i].name;
+        *axes |= ef_index_depends(t->ix, address, names[i]) ? 1u << i : 0;
+    }
+    ef_index tile = ef_index_part(t->ix, address, names, frame->rank), scalar = ef_index_sub(t->ix, address, tile);
+    const char *name = ef_t_buffer_name(t, buffer);
+    int64_t constant;
+    t->reads[buffer] = true;
+    *level = ef_t_level(t, address);
+    if (!ef_index_is_const(t->ix, scalar, &constant) || constant != 0)
+        name = ef_t_text(t, "%s + (%s)", name, ef_t_index(t, scalar));
+    if (*axes == 0)
+        return name;
+    return ef_t_text(t, "%s + %s", name, ef_t_name(t, ef_t_level(t, tile), "off", ef_t_index(t, tile)));
+}
+
+/* ---- descriptors ---- */
+
+static const char *coordinate(ef_t *t, ef_index index)
+{
+    const char *text = ef_t_index(t, index);
+    int64_t constant;
+    return t->wide && !ef_index_is_const(t->ix, index, &constant) ? ef_t_text(t, "tl.cast(%s, tl.int32)", text) : text;
+}
+
+static const char *descriptor_name(ef_t *t, const t_descriptor *wanted)
+{
+    for (uint32_t i = 0; i < t->out->descriptors.count; i++) {
+        const t_descriptor *d = &t->out->descriptors.at[i];
+        if (d->buffer == wanted->buffer && d->columns == wanted->columns && d->block_rows == wanted->block_rows &&
+            d->block_columns == wanted->block_columns)
+            return d->name;
+    }
+    t_descriptor made = *wanted;
+    const char *name = ef_t_text(t, "%s_tiles%" PRIu32, ef_t_identifier(t, t->graph->buffers.at[wanted->buffer].name),
+                                 t->out->descriptors.count);
+    made.name = ef_arena_strndup(t->out->arena, name, (unsigned)strlen(name));
+    ef_vec_push(&t->out->descriptors, made);
+    return made.name;
+}
+
+/* The load of a block of a matrix; NULL when the tile is none. */
+static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address)
+{
+    uint64_t bytes = ef_dtype_bytes((ef_dtype)t->graph->buffers.at[buffer].dtype);
+    int64_t step[2];
+    if (!t->descriptors || frame->rank != 2)
+        return NULL;
+    for (unsigned i = 0; i < 2; i++)
+        if (frame->at[i].mask || frame->at[i].pad > MOST_BLOCK ||
+            !ef_index_coefficient(t->ix, address, frame->at[i].name, &step[i]))
+            return NULL;
+    unsigned column = step[1] == 1 ? 1 : 0, row = 1 - column;
+    uint64_t columns = (uint64_t)step[row], all = ef_sched_buffer(t->graph, t->schedule, buffer);
+    if (step[column] != 1 || step[row] <= 1 || columns * bytes % ALIGNMENT || all % columns ||
+        frame->at[column].pad > columns || frame->at[column].pad * bytes < ALIGNMENT)
+        return NULL;
+    ef_index rest = ef_index_sub(t->ix, address, ef_index_scale(t->ix, frame->at[row].name, step[row]));
+    rest = ef_index_sub(t->ix, rest, frame->at[column].name);
+    ef_index at_row = ef_index_div(t->ix, rest, columns), at_column = ef_index_mod(t->ix, rest, columns);
+    if (ef_index_add(t->ix, ef_index_scale(t->ix, at_row, step[row]), at_column) != rest)
+        return NULL;
+    t_descriptor wanted = {.buffer = buffer, .rows = all / columns, .columns = columns};
+    wanted.block_rows = frame->at[row].pad;
+    wanted.block_columns = frame->at[column].pad;
+    return ef_t_text(t, "%s.load([%s, %s])%s", descriptor_name(t, &wanted), coordinate(t, at_row),
+                     coordinate(t, at_column), column == 1 ? "" : ".T");
+}
+
+/* ---- loads ---- */
+
+t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index)
+{
+    uint32_t buffer = (uint32_t)node->attr;
+    ef_index address = ef_map_address(&t->maps, buffer, NULL, 0, index);
+    t_value value = {.type = ef_t_type((ef_dtype)node->dtype)};
+    const char *base = ef_t_identifier(t, t->graph->buffers.at[buffer].name), *text = block(t, frame, buffer, address);
+    unsigned masked = 0;
+    if (text) {
+        value.axes = (1u << frame->rank) - 1;
+        value.level = ef_t_level(t, address);
+    } else {
+        const char *pointer = ef_t_pointer(t, frame, buffer, address, &value.axes, &value.level);
+        const char *mask = ef_t_mask(t, frame, value.axes, &masked);
+        text =
+            mask ? ef_t_text(t, "tl.load(%s, mask=%s, other=0)", pointer, mask) : ef_t_text(t, "tl.load(%s)", pointer);
+    }
+    value.level = masked > value.level ? masked : value.level;
+    value.text = ef_t_name(t, value.level, base, text);
+    value.zero = value.axes;
+    return value;
+}
+
+ef_kid ef_t_stored(ef_t *t, ef_kid id)
+{
+    const ef_knode *node = ef_kernel_node(t->kernel, id);
+    while (!t->node[id].made && node->count == 1 &&
+           (node->op == EF_VIEW || node->op == EF_TRANSPOSE || node->op == EF_RESHAPE || node->op == EF_SLICE ||
+            node->op == EF_BROADCAST || node->op == EF_K_PICK)) {
+        id = node->child[0];
+        node = ef_kernel_node(t->kernel, id);
+    }
+    return node->op == EF_K_BUFFER ? id : EF_NONE;
+}
+
+t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index)
+{
+    ef_index inner[EF_MAP_ENTRIES] = {0}, copy[EF_MAP_ENTRIES];
+    const char *row = t->axes.at[ef_t_extra_rows(t)].name;
+    t_value value = {.type = T_FLOAT};
+    unsigned masked;
+    while (ef_map_step(&t->maps, id, index, &id, inner)) {
+        memcpy(copy, inner, sizeof copy);
+        index = copy;
+    }
+    uint32_t buffer = (uint32_t)ef_kernel_node(t->kernel, id)->attr;
+    const char *pointer =
+        ef_t_pointer(t, frame, buffer, ef_map_address(&t->maps, buffer, NULL, 0, index), &value.axes, &value.level);
+    const char *mask = ef_t_mask(t, frame, value.axes, &masked);
+    value.level = masked > value.level ? masked : value.level;
+    const char *first = ef_t_text(t, "%s[:, None] == 0", row);
+    if (mask)
+        first = ef_t_text(t, "(%s) & %s[None, :]", first, mask);
+    pointer = ef_t_text(t, "tl.broadcast_to((%s)[None, :], [%u, %" PRIu64 "])", pointer, T_LEAST_DOT, frame->at[0].pad);
+    value.text = ef_t_name(t, value.level, ef_t_identifier(t, t->graph->buffers.at[buffer].name),
+                           ef_t_text(t, "tl.load(%s, mask=%s, other=0)", pointer, first));
+    return value;
+}
