@@ -13,7 +13,8 @@ static unsigned all_axes(const t_frame *frame)
 /* Floats are computed in at least 32 bits. */
 static t_value widened(ef_t *t, const ef_knode *node, t_value value)
 {
-    if (node->dtype == EF_F16 || node->dtype == EF_BF16)
+    ef_dtype stored = (ef_dtype)t->graph->buffers.at[node->attr].dtype; /* may be narrower than the node's */
+    if (stored == EF_F16 || stored == EF_BF16)
         value.text = ef_t_name(t, value.level, ef_t_identifier(t, t->graph->buffers.at[node->attr].name),
                                ef_t_text(t, "%s.to(tl.float32)", value.text));
     return value;

@@ -136,16 +136,22 @@ static void spread(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const
 /* Tiles that shape buffers: as many parts as fill the device. */
 static void split(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
 {
+    bool *open = ef_xcalloc(k->grid + 1, sizeof *open);
     for (uint32_t i = 0; i < k->grid; i++) {
-        const ef_iter *iter = &k->iters.at[i];
-        if (g->params.at[iter->param].kernel != EF_NONE || s->value[iter->param])
+        uint64_t *value = &s->value[k->iters.at[i].param];
+        open[i] = *value == 0; /* one part, for now: blocks can be counted only when all tiles have a size */
+        if (open[i])
+            *value = ef_var_at(g->ctx, ef_axis_var(k->iters.at[i].axis))->extent;
+    }
+    for (uint32_t i = 0; i < k->grid; i++) {
+        uint64_t *value = &s->value[k->iters.at[i].param], extent = *value;
+        if (!open[i])
             continue;
-        uint64_t extent = ef_var_at(g->ctx, ef_axis_var(iter->axis))->extent;
-        s->value[iter->param] = extent;
         uint64_t blocks = ef_sched_blocks(g, s, k), parts = (BLOCKS + blocks - 1) / blocks;
         uint64_t tile = power_of_two((extent + parts - 1) / parts);
-        s->value[iter->param] = tile < 64 ? 64 : tile;
+        *value = tile < 64 ? 64 : tile;
     }
+    free(open);
 }
 
 /* Products with few rows stream their second operand: each step of the loop reads so much of it. */
