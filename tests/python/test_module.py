@@ -95,8 +95,7 @@ def description() -> dict:
 
 
 @pytest.fixture(autouse=True)
-def interpreted(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import BUILD
 
-from equiforge import _source, _trial
+from equiforge import _trial
 
 # A program as libequiforge prints one for Triton, by hand: two kernels with a temporary between them.
 CANDIDATE = """
@@ -65,12 +65,10 @@ GPU = torch.cuda.is_available()
 
 class Client:
     def __init__(self):
-        environment = os.environ if GPU else {**os.environ, "TRITON_INTERPRET": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "equiforge.worker", "--device", "cuda:0" if GPU else "cpu"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
             text=True,
         )
         self.number = 0
@@ -223,18 +221,30 @@ def test_bad_requests(worker):
     assert worker(do="hello")["ok"]
 
 
+COMPILE = """
+import sys
+from equiforge import _source
+_source.use_cache(sys.argv[2])
+_source.compile_kernels(_source.load(sys.argv[1]), _source.Target("cuda", int(sys.argv[3]), 32))
+"""
+
+
 @pytest.mark.parametrize("arch", [80, 90, 120])
 def test_compiles_without_gpu(tmp_path, arch):
-    path = tmp_path / "candidate.py"
-    path.write_text(CANDIDATE)
-    _source.use_cache(tmp_path / "cache")
-    module = _source.load(path)
-    _source.compile_kernels(module, _source.Target("cuda", arch, 32))
+    """In a process of its own, which does not interpret."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+
+    def compile_source(source: str) -> subprocess.CompletedProcess:
+        (tmp_path / "candidate.py").write_text(source)
+        command = [sys.executable, "-c", COMPILE, tmp_path / "candidate.py", tmp_path / "cache", str(arch)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    result = compile_source(CANDIDATE)
+    assert result.returncode == 0, result.stderr
     assert len(list((tmp_path / "cache").rglob("*.cubin"))) == 2
-    broken = CANDIDATE.replace("tl.sum(v * v, 0)", "tl.sum(v * missing, 0)")
-    path.write_text(broken)
-    with pytest.raises(Exception, match="missing"):
-        _source.compile_kernels(_source.load(path), _source.Target("cuda", arch, 32))
+    result = compile_source(CANDIDATE.replace("tl.sum(v * v, 0)", "tl.sum(v * missing, 0)"))
+    assert result.returncode == 1
+    assert "missing" in result.stderr
 
 
 def test_errors():
