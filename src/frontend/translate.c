@@ -298,7 +298,7 @@ static void lower_or_call(ef_translation *l, uint32_t node)
 
 static bool is_check(const ef_xnode *n)
 {
-    for (size_t i = 0; i < length_of(checks); i++)
+    for (size_t i = 0; n->outputs == 0 && i < length_of(checks); i++)
         if (strcmp(n->target, checks[i]) == 0)
             return true;
     return false;
