@@ -13,17 +13,17 @@ int cli_bench(int argc, char **argv)
     size_t words = 0;
     while (command[words])
         words++;
-    const char **all = calloc(words + (size_t)argc + 1, sizeof *all);
-    int status = EQUIFORGE_FAILED;
-    if (all) {
-        memcpy(all, command, words * sizeof *all);
-        for (int i = 1; i < argc; i++)
-            all[words + (size_t)i - 1] = argv[i];
-        execvp(all[0], (char *const *)all);
-        status = cli_fail("bench: cannot start %s: %s; EQUIFORGE_PYTHON names a Python that has PyTorch", all[0],
-                          strerror(errno));
-        free(all);
-    }
+    char **all = words ? calloc(words + (size_t)argc + 1, sizeof *all) : NULL;
+    if (!all)
+        return EQUIFORGE_FAILED;
+    for (size_t i = 0; i < words; i++)
+        all[i] = (char *)command[i];
+    for (int i = 1; i < argc; i++)
+        all[words + (size_t)i - 1] = argv[i];
+    execvp(command[0], all);
+    cli_fail("bench: cannot start %s: %s; EQUIFORGE_PYTHON names a Python that has PyTorch", command[0],
+             strerror(errno));
+    free(all);
     equiforge_session_free(session);
-    return status;
+    return EQUIFORGE_FAILED;
 }

@@ -3,7 +3,6 @@
 #include "tune/python.h"
 
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +24,7 @@ static const char *library_folder(ef_arena *arena)
 {
     Dl_info info;
     const char *slash = NULL;
-    if (dladdr((void *)(uintptr_t)&ef_python_command, &info) && info.dli_fname)
+    if (dladdr(starter, &info) && info.dli_fname)
         slash = strrchr(info.dli_fname, '/');
     return slash ? ef_arena_strndup(arena, info.dli_fname, (size_t)(slash - info.dli_fname)) : ".";
 }
