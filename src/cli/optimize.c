@@ -97,7 +97,7 @@ static void print_text(const char *file, const equiforge_optimum *o)
     printf("%s on %s\n", file, o->device);
     printf("  original    %.1f us\n", o->original_us);
     printf("  best        %.1f us, %.2fx%s\n", o->best_us, o->original_us / o->best_us,
-           o->original ? ": the program as it is" : "");
+           o->original ? ": nothing beats the original" : "");
     printf("  warm        %.1f us\n", o->warm_us);
     if (o->floor_us > 0)
         printf("  floor       %.1f us: the best is at %.2fx\n", o->floor_us, o->best_us / o->floor_us);

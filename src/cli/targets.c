@@ -23,6 +23,6 @@ int cli_targets(int argc, char **argv)
     if (json)
         return print_json(targets, count) ? EQUIFORGE_OK : EQUIFORGE_FAILED;
     for (size_t i = 0; i < count; i++)
-        printf("%-8s  %s  %s\n", targets[i].name, targets[i].kind, targets[i].available ? "available" : "not here");
+        printf("%-11s  %s  %s\n", targets[i].name, targets[i].kind, targets[i].available ? "available" : "not here");
     return EQUIFORGE_OK;
 }

@@ -88,10 +88,12 @@ static bool cpu_reference(const ef_program *program, const char *entry, ef_strbu
 
 /* ---- NVIDIA GPUs ---- */
 
+#define INTERPRETER UINT32_MAX /* in place of a GPU's number: Triton's interpreter on the CPU, for tests */
+
 static void gpu_command(const ef_device *d, const char **argv, ef_arena *arena)
 {
     char name[16];
-    snprintf(name, sizeof name, "cuda:%" PRIu32, d->number);
+    snprintf(name, sizeof name, d->number == INTERPRETER ? "cpu" : "cuda:%" PRIu32, d->number);
     argv = ef_python_command("equiforge.worker", argv, arena);
     *argv++ = "--device";
     *argv++ = keep(arena, name);
@@ -101,7 +103,9 @@ static void gpu_command(const ef_device *d, const char **argv, ef_arena *arena)
 static bool gpu_identity(const ef_device *d, char *text, size_t room, ef_diag *diag)
 {
     char model[128], versions[200];
-    if (!ef_identity_gpu(d->number, model, sizeof model))
+    if (d->number == INTERPRETER)
+        snprintf(model, sizeof model, "Triton's interpreter");
+    else if (!ef_identity_gpu(d->number, model, sizeof model))
         return ef_fail(diag, "the driver names no GPU %" PRIu32, d->number);
     if (!ef_identity_torch(versions, sizeof versions))
         return ef_fail(diag, "no Python that has PyTorch and Triton was found; EQUIFORGE_PYTHON names one");
@@ -112,13 +116,16 @@ static bool gpu_identity(const ef_device *d, char *text, size_t room, ef_diag *d
 /* ---- names ---- */
 
 const ef_device_name ef_device_names[EF_DEVICES] = {
-    {"cpu", NULL, false},   {"a100", "A100", true},        {"h100", "H100", true},        {"h200", "H200", true},
-    {"b200", "B200", true}, {"rtx4090", "RTX 4090", true}, {"rtx5090", "RTX 5090", true},
+    {"cpu", NULL, false},   {"interpreter", NULL, true}, {"a100", "A100", true},        {"h100", "H100", true},
+    {"h200", "H200", true}, {"b200", "B200", true},      {"rtx4090", "RTX 4090", true}, {"rtx5090", "RTX 5090", true},
 };
 
 bool ef_device_here(const ef_device_name *name)
 {
     char model[128];
+    const char *interpret = getenv("TRITON_INTERPRET");
+    if (name->gpu && !name->model)
+        return interpret && strcmp(interpret, "1") == 0;
     for (uint32_t i = 0; name->gpu && ef_identity_gpu(i, model, sizeof model); i++)
         if (strstr(model, name->model))
             return true;
@@ -129,8 +136,9 @@ static void find_gpu(const ef_device_name *name, ef_device *device)
 {
     char model[128];
     uint32_t number = 0;
-    while (ef_identity_gpu(number, model, sizeof model) && !strstr(model, name->model))
+    while (name->model && ef_identity_gpu(number, model, sizeof model) && !strstr(model, name->model))
         number++;
+    number = name->model ? number : INTERPRETER;
     *device = (ef_device){.name = name->name,
                           .language = "triton",
                           .backend = EF_BACKEND_TRITON,
@@ -167,7 +175,8 @@ bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_
     for (unsigned i = EF_DEVICES; i-- > 0;) { /* GPUs first: auto takes one that is here */
         const ef_device_name *name = &ef_device_names[i];
         bool here = ef_device_here(name);
-        if (strcmp(target, name->name) != 0 && !(strcmp(target, "auto") == 0 && here))
+        bool chosen = strcmp(target, "auto") == 0 && here && (name->model || !name->gpu);
+        if (strcmp(target, name->name) != 0 && !chosen)
             continue;
         if (!here)
             return ef_fail(diag, "this machine has no %s", name->name);

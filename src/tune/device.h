@@ -30,13 +30,14 @@ struct ef_device {
     uint32_t number;  /* of a GPU, as CUDA counts them */
 };
 
-/* What there is to optimise for. `model`: how the driver calls the GPU, a word of its name. */
+/* What there is to optimise for. `model`: how the driver calls the GPU, a word of its name; NULL for the CPU, and for
+ * Triton's interpreter, which takes the place of a GPU in tests (with TRITON_INTERPRET=1). */
 typedef struct {
     const char *name, *model;
     bool gpu;
 } ef_device_name;
 
-#define EF_DEVICES 7
+#define EF_DEVICES 8
 extern const ef_device_name ef_device_names[EF_DEVICES];
 /* Whether this machine has it. */
 bool ef_device_here(const ef_device_name *name);

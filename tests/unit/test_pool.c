@@ -35,7 +35,7 @@ static void nap(double seconds)
 static void misbehave(const char *how)
 {
     if (strcmp(how, "crash") == 0)
-        raise(SIGSEGV);
+        raise(SIGKILL); /* sanitizers make exits of other signals */
     if (strcmp(how, "exit") == 0) {
         fprintf(stderr, "first line\nthe reason\n\n");
         exit(3);
@@ -208,7 +208,7 @@ static void test_faults_while_measuring(void **state)
         assert_int_equal(reply_to(pool, good, NULL), EF_REPLY_FINE);
         assert_int_equal(ef_pool_replaced(pool), i + 1);
         if (i == 0)
-            assert_non_null(strstr(error, "signal 11"));
+            assert_non_null(strstr(error, "signal 9"));
         if (i == 1)
             assert_non_null(strstr(error, "exit 3: the reason"));
         if (i == 2)
@@ -250,7 +250,7 @@ static void test_hopeless(void **state)
     (void)state;
     ef_pool *pool = open_pool("good", 1, false);
     assert_int_equal(reply_to(pool, send_request(pool, ef_pool_program, "program", "crash", 5), error), EF_REPLY_LOST);
-    assert_non_null(strstr(error, "signal 11"));
+    assert_non_null(strstr(error, "signal 9"));
     assert_non_null(ef_pool_broken(pool));
     assert_int_equal(reply_to(pool, measure(pool, ""), NULL), EF_REPLY_LOST);
     ef_pool_free(pool);
