@@ -194,15 +194,17 @@ static void set_pause(ef_pool *pool, bool pause)
     }
 }
 
+/* The measuring worker comes first: while it is at work in a quiet pool, nobody gets anything to compile. */
 static void hand_out(ef_pool *pool)
 {
     bool measuring = false;
     for (unsigned i = 0; i < pool->workers; i++) {
         worker *w = &pool->worker[i];
+        bool rest = w->paused || (measuring && pool->options.quiet);
         bool fine = true;
         if (w->phase == PHASE_IDLE && w->measures && pool->program.request && !w->told)
             fine = ask(pool, w, pool->program.request, PHASE_PROGRAM, pool->program.timeout);
-        else if (w->phase == PHASE_IDLE && !w->paused && take(w->measures ? &pool->measure : &pool->compile, &w->job))
+        else if (w->phase == PHASE_IDLE && !rest && take(w->measures ? &pool->measure : &pool->compile, &w->job))
             fine = ask(pool, w, w->job.request, PHASE_JOB, w->job.timeout);
         if (!fine)
             lose(pool, w, NULL);

@@ -1,4 +1,4 @@
-"""The GPU side of `equiforge optimize` without a GPU: its driver and workers with Triton's interpreter in place of one."""
+"""The GPU side of `equiforge optimize` without a GPU: driver and workers with Triton's interpreter in place of one."""
 
 import json
 import os
