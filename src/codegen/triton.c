@@ -150,7 +150,7 @@ static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kerne
             print_descriptor(g, &kernel[k].descriptors.at[i], out);
         if (ef_sched_value(g, s, k, EF_PARAM_OVERLAP))
             ef_strbuf_puts(out, "launch_pdl=True, ");
-        ef_strbuf_printf(out, "num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n",
+        ef_strbuf_printf(out, "enable_fp_fusion=True, num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n",
                          ef_sched_value(g, s, k, EF_PARAM_WARPS), ef_sched_value(g, s, k, EF_PARAM_STAGES));
     }
     if (g->kernels.count == 0)

@@ -86,6 +86,25 @@ static bool is_divided(const ef_kgraph *g, uint32_t param)
     return used;
 }
 
+/* Whether tiles along the axis are rows, columns or the inside of a product: the matrix unit takes no fewer than 16. */
+static bool is_of_product(const ef_kgraph *g, uint32_t param)
+{
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        const ef_kernel *k = g->kernels.at[i];
+        for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+            const ef_knode *n = ef_kernel_node(k, id);
+            if (n->op != EF_TILE_MATMUL)
+                continue;
+            const uint32_t cut[] = {n->dim[0].cut, n->dim[1].cut, ef_kernel_node(k, n->child[0])->dim[0].cut};
+            for (unsigned c = 0; c < 3; c++)
+                if (cut[c] != EF_NONE && k->iters.at[cut[c]].param == param)
+                    return true;
+        }
+    }
+    return false;
+}
+
+#define LEAST_OF_PRODUCT 16u
 #define MOST_TILE 8192u  /* along one axis, in registers */
 #define LEAST_STORED 16u /* along an axis whose tiles shape a buffer */
 
@@ -95,8 +114,8 @@ static unsigned tiles(const ef_kgraph *g, ef_backend backend, uint32_t param, ui
     uint64_t extent = ef_var_at(g->ctx, ef_axis_var(p->axis))->extent;
     if (backend == EF_BACKEND_C)
         return powers(extent, 1, EF_MAX_EXTENT, value);
-    return powers(extent, p->kernel == EF_NONE ? LEAST_STORED : 1, is_divided(g, param) ? EF_MAX_EXTENT : MOST_TILE,
-                  value);
+    uint64_t least = p->kernel == EF_NONE ? LEAST_STORED : is_of_product(g, param) ? LEAST_OF_PRODUCT : 1;
+    return powers(extent, least, is_divided(g, param) ? EF_MAX_EXTENT : MOST_TILE, value);
 }
 
 static bool has_product(const ef_kgraph *g, uint32_t kernel)

@@ -11,11 +11,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import torch
-import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
@@ -38,9 +37,7 @@ class Device:
 
 def assembled(ptx, arch):
     """Registers and bytes of spills, as the assembler reports them."""
-    ptxas = (
-        Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / ("ptxas-blackwell" if arch >= 100 else "ptxas")
-    )
+    ptxas = get_ptxas(arch).path
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
         file.write(ptx)
         file.flush()

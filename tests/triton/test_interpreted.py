@@ -84,3 +84,23 @@ def test_whole_tiles_have_no_masks():
     source = modules.emit("tests/derivations/gated_mlp_b16_fused.ef")
     assert "mask=" not in source
     assert source.count("tl.dot(") == 2
+
+
+def test_exponentials_have_base_2_and_rows_carry_the_guards():
+    source = modules.emit("tests/derivations/mha_prefill_b1_rolling.ef")
+    loop = source.split("for at_s")[1]
+    assert "tl.exp(" not in source
+    assert not re.search(r"tl\.where\([^)]*product", loop)
+    assert "* 0.12751743082459868" in loop  # the scale times log2(e), once an element
+
+
+def test_descriptors_stand_for_whole_blocks():
+    file = "tests/derivations/gated_mlp_b16_fused.ef"
+    assert modules.emit(file, "--schedule", "load=1").count("TensorDescriptor(inputs") == 3
+    assert "TensorDescriptor" not in modules.emit(file, "--schedule", "load=1", "--dims", "k=4100,n=4100")
+
+
+def test_a_row_is_read_once():
+    source = modules.emit("tests/derivations/ngpt_b16_rows.ef")
+    assert source.count("tl.load(") == 3
+    assert "for " not in source.split("@triton.jit")[1].split("def launch")[0]

@@ -558,6 +558,25 @@ static void a_domain_has_powers_of_two_and_the_whole(void **state)
     ef_ctx_free(ctx);
 }
 
+static void gpu_domains_fit_the_matrix_unit(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/rmsnorm_mlp_b16_fused.ef");
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 0);
+    for (uint32_t i = 0; i < graph->params.count; i++) {
+        uint64_t value[EF_SCHEDULE_VALUES];
+        unsigned n = ef_schedule_domain(graph, EF_BACKEND_TRITON, i, value), known = 0;
+        assert_true(n >= 1 && (graph->params.at[i].kind != EF_PARAM_TILE || value[0] == 16));
+        for (unsigned v = 0; v < n; v++)
+            known += value[v] == schedule.value[i];
+        assert_int_equal(known, 1); /* the first guess is legal */
+    }
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 static void parameters_have_names(void **state)
 {
     (void)state;
@@ -594,6 +613,7 @@ int main(void)
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(dead_buffers_are_used_again),
+        cmocka_unit_test(gpu_domains_fit_the_matrix_unit),
         cmocka_unit_test(parameters_have_names),
         cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
     };
