@@ -6,6 +6,7 @@
 
 #include "api.h"
 #include "codegen/execute.h"
+#include "codegen/torch.h"
 #include "plan/manifest.h"
 #include "plan/plan.h"
 #include "tune/compiled.h"
@@ -38,6 +39,19 @@ void equiforge_plan_close(equiforge_plan *plan)
     free(plan);
 }
 
+/* The region as it was given, as PyTorch source; NULL when that cannot be printed. */
+static json_t *torch_source(const ef_plan_region *region)
+{
+    ef_ctx *ctx = ef_ctx_new();
+    ef_strbuf text = {0};
+    ef_program *program = ef_program_parse(ctx, region->program, strlen(region->program), "region", NULL);
+    json_t *source = program && ef_codegen_torch(program, "region", &text, NULL) ? json_string(text.text) : NULL;
+    ef_strbuf_free(&text);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+    return source;
+}
+
 const char *equiforge_plan_describe(equiforge_plan *plan)
 {
     json_t *manifest = plan->description ? NULL : ef_manifest_write(plan->plan, ef_api_diag(plan->session));
@@ -50,6 +64,10 @@ const char *equiforge_plan_describe(equiforge_plan *plan)
         json_object_set_new(object, "source", json_string(region->source));
         json_object_set_new(object, "program", json_string(region->program));
         json_object_set_new(object, "candidate", json_string(region->candidate));
+        /* On a GPU, PyTorch itself may be the fastest that was found. */
+        json_t *torch = region->original && strcmp(region->language, "triton") == 0 ? torch_source(region) : NULL;
+        if (torch)
+            json_object_set_new(object, "torch", torch);
     }
     plan->description = json_dumps(manifest, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(manifest);

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from equiforge import _native
 from equiforge._calls import external
-from equiforge._kernels import Kernels, NativeKernels, TritonKernels
+from equiforge._kernels import EagerKernels, Kernels, NativeKernels, TritonKernels
 from equiforge._native import EquiForgeError
 from equiforge._plan import Plan, Step, Value
 
@@ -106,6 +106,8 @@ class Runner:
 
     def _kernels(self, number: int) -> Kernels:
         region = self.plan.regions[number]
+        if region.torch:
+            return EagerKernels(region)
         if region.language == "triton":
             return TritonKernels(region)
         if region.language != "c" or self.device.type != "cpu" or self.handle is None:
@@ -209,6 +211,7 @@ class OptimizedModule(nn.Module):
             _run=Runner(plan, handle, original, constants or {}, call.device).run,
             _keep_original=False,
             _told=False,
+            _constants=constants or {},
             _exported=None,
             _file=b"",
         )

@@ -42,6 +42,7 @@ class Region:
     candidate: str = ""
     schedule: str = ""
     device: str = ""
+    torch: str = ""  # PyTorch source of what was given, where nothing faster was found on a GPU
 
 
 @dataclass(frozen=True)

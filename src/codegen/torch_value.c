@@ -95,6 +95,14 @@ static void print_shape(ef_torch *p, const ef_type_info *type, ef_strbuf *out)
     ef_strbuf_puts(out, ")");
 }
 
+/* Sizes as the arguments of a method: "(n_b, 1)", and a tuple when there are none. */
+static void print_sizes(ef_torch *p, const ef_type_info *type, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, type->rank ? "" : "(");
+    print_shape(p, type, out);
+    ef_strbuf_puts(out, type->rank ? "" : ")");
+}
+
 /* ---- operands ---- */
 
 /* A folded number as a tensor of rank 0. */
@@ -247,6 +255,8 @@ static void print_transpose(ef_torch *p, ef_expr e, ef_expr x, ef_strbuf *out)
 {
     unsigned rank = ef_torch_type(p, e)->rank;
     print_bracketed(p, x, out);
+    if (rank == 0)
+        return;
     ef_strbuf_puts(out, ".permute(");
     for (unsigned i = rank; i-- > 0;)
         ef_strbuf_printf(out, "%u%s", rank - 1 - ef_perm_at(ef_dag_attr(p->dag, e), i), i ? ", " : ")");
@@ -258,7 +268,7 @@ static void print_broadcast(ef_torch *p, ef_expr e, ef_expr x, ef_strbuf *out)
     if (!p->node[x].folded) {
         print_bracketed(p, x, out);
         ef_strbuf_puts(out, ".expand");
-        print_shape(p, type, out);
+        print_sizes(p, type, out);
         return;
     }
     ef_strbuf_puts(out, "torch.full(");
@@ -300,7 +310,7 @@ void ef_torch_value(ef_torch *p, ef_expr e, ef_strbuf *out)
     case EF_RESHAPE:
         print_bracketed(p, child[0], out);
         ef_strbuf_puts(out, ".reshape");
-        print_shape(p, ef_torch_type(p, e), out);
+        print_sizes(p, ef_torch_type(p, e), out);
         break;
     case EF_TRANSPOSE: print_transpose(p, e, child[0], out); break;
     case EF_SLICE:

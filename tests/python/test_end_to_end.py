@@ -1,6 +1,7 @@
 """PyTorch modules through the exporter, the reader, the translation and the runtime, without search or tuning: every
 region is its program as it stands, one kernel an operator."""
 
+import dataclasses
 import subprocess
 
 import pytest
@@ -52,7 +53,14 @@ def test_workloads_in_triton(name, tmp_path, monkeypatch):
     module, args = workload(name).make(small=True)
     fast = untuned(module, args, tmp_path, "triton")
     assert {region.language for region in fast.plan.regions} == {"triton"}
+    # Nothing faster than PyTorch was found (nothing was looked for): PyTorch's operators run.
+    assert all(region.torch for region in fast.plan.regions)
     assert difference(fast, module, args) < 5e-3
+    plan = dataclasses.replace(
+        fast.plan, regions=tuple(dataclasses.replace(region, torch="") for region in fast.plan.regions)
+    )
+    kernels = OptimizedModule(module, plan, fast._call, constants=fast._constants)
+    assert difference(kernels, module, args) < 5e-3
 
 
 def test_file_with_weights(tmp_path):

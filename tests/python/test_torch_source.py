@@ -62,6 +62,8 @@ output rest = mod(sub(i, 4), 3)
 output powers = add(pow(abs(a), 1.5), pow(2, a))
 output joined = concat[-1](a, b, slice[-1, 1:3](i))
 output picked = get[1](tuple(a, reduce[prod, -1](j), reduce[max, -1](i)))
+output scalar = reshape[](reduce[sum, -1](reshape[1, n](j)))
+output spread = broadcast[1, m](reshape[](s))
 output cube = reshape[n*m](transpose[1, 0](broadcast[m, n](j)))
 """
 
