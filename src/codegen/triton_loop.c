@@ -81,9 +81,12 @@ static bool plan_product(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
     return true;
 }
 
+#define MOST_RESCALED 512u /* elements of a tile that is rescaled in each iteration rather than added up */
+
 /* The sum of a dimension of tiles: whole tiles are added, and added up after the loop. */
-static bool plan_sum(ef_t *t, leaf *l)
+static bool plan_sum(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
 {
+    bool plain = l->scaled == loop->state[i];
     const ef_knode *added = ef_kernel_node(t->kernel, l->added);
     const ef_knode *x = ef_kernel_node(t->kernel, added->child[0]);
     uint32_t axis[EF_MAP_ENTRIES];
@@ -91,14 +94,16 @@ static bool plan_sum(ef_t *t, leaf *l)
     t_frame frame;
     if (!ef_t_own_frame(t, x, &frame))
         return false;
-    if (ef_t_elements(&frame) > T_CHUNK_ELEMENTS / 2)
+    if (ef_t_elements(&frame) > (plain ? T_CHUNK_ELEMENTS / 2 : MOST_RESCALED) ||
+        !is_linear(t, loop->state[i], l->scaled))
         return true;
     ef_t_entry_dims(t, x, of);
-    for (unsigned i = 0; i < n; i++)
-        if (of[i] == ef_attr_reduce_at(added->attr) && axis[i] != EF_NONE)
-            l->rest |= 1u << ef_t_find(&frame, axis[i]);
+    for (unsigned e = 0; e < n; e++)
+        if (of[e] == ef_attr_reduce_at(added->attr) && axis[e] != EF_NONE)
+            l->rest |= 1u << ef_t_find(&frame, axis[e]);
     l->kind = LEAF_SUM;
     l->frame = frame;
+    mark_spread(t, loop->state[i], l->scaled);
     return true;
 }
 
@@ -114,8 +119,8 @@ static bool plan_leaf(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
         bool single = t->node[l->added].users == 1 && same_dims(added, next);
         if (single && added->op == EF_TILE_MATMUL && !plan_product(t, loop, i, l))
             return false;
-        if (single && added->op == EF_REDUCE && ef_attr_reducer(added->attr) == EF_RED_SUM &&
-            l->scaled == loop->state[i] && t->node[l->scaled].users == 1 && l->type >= T_FLOAT && !plan_sum(t, l))
+        if (single && added->op == EF_REDUCE && ef_attr_reducer(added->attr) == EF_RED_SUM && l->type >= T_FLOAT &&
+            !plan_sum(t, loop, i, l))
             return false;
     }
     return l->kind != LEAF_PLAIN || ef_t_own_frame(t, state, &l->frame);
@@ -134,8 +139,9 @@ static t_value next_state(ef_t *t, const ef_kloop *loop, unsigned i, const leaf 
     } else {
         const ef_knode *added = ef_kernel_node(t->kernel, l->added);
         t_value x = ef_t_masked(t, &l->frame, l->rest, ef_t_value(t, &l->frame, added->child[0]), 0);
+        t_value scaled = ef_t_full(t, &l->frame, ef_t_value(t, &l->frame, l->scaled));
         value = ef_t_full(t, &l->frame, x);
-        value.text = ef_t_text(t, "%s + %s", l->name, ef_t_as(t, value, l->type));
+        value.text = ef_t_text(t, "%s + %s", scaled.text, ef_t_as(t, value, l->type));
         value.type = l->type;
     }
     value.text = value.literal || value.type < l->type ? ef_t_as(t, value, l->type) : value.text;
