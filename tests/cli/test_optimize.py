@@ -113,6 +113,8 @@ def test_second_time_is_instant(optimize, simple, store):
 @pytest.mark.parametrize("fault", ["crash", "exit", "noise", "wrong", "compile"])
 def test_faulty_candidate_costs_itself(optimize, simple, fault, store):
     """Each worker makes its second candidate a faulty one; so does a new worker."""
+    # In f32: a wrong candidate with narrow temporaries would be tried again with wide ones.
+    simple.write_text(SIMPLE.replace("f16", "f32"))
     result = optimize(simple, EQUIFORGE_TEST_FAULT=f"{fault}@2")
     assert 1 <= result["failed"] <= 5
     assert result["measured"] > 3
