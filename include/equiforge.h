@@ -143,6 +143,7 @@ typedef struct {
     double extract_limit; /* of extraction, seconds, 0: 4 */
     uint32_t keep;        /* candidate programs to return as text, the most promising ones */
     equiforge_compaction compaction;
+    const char *target; /* whose costs give candidates their order; NULL or "auto": a generic GPU */
 } equiforge_limits;
 
 /* A candidate: a complete tiled program. */

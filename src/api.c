@@ -18,6 +18,7 @@
 #include "support/arena.h"
 #include "support/deepstack.h"
 #include "support/vec.h"
+#include "target/target.h"
 
 const char *equiforge_version(void)
 {
@@ -376,6 +377,8 @@ static void extract(equiforge_program *program, ef_search *search, const equifor
         options.keep = limits->keep;
         if (limits->extract_limit > 0)
             options.time_limit = limits->extract_limit;
+        if (limits->target && ef_target_named(limits->target))
+            options.rates = ef_target_rates(ef_target_named(limits->target));
     } else {
         options.compaction = EF_COMPACT_EARLY;
     }

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # No versions here: a Debian release pins them (it only takes security fixes). Each name exists in both releases.
 packages=(
     gcc libc6-dev make meson ninja-build pkg-config # the build; gcc brings libasan and libubsan
-    libxxhash-dev libjansson-dev libzip-dev libsqlite3-dev # libraries of the core
+    libxxhash-dev libjansson-dev libzip-dev libsqlite3-dev libglpk-dev # libraries of the core
     libcmocka-dev                                   # unit tests
     clang                                           # libFuzzer builds
     python3 python3-venv ca-certificates            # command-line tests and lint

@@ -33,7 +33,8 @@ static const struct {
      "  --show N           prints the N most promising candidates (0)\n"
      "  --compaction MODE  early: equivalent partial programs are pruned; after: equivalent complete programs are\n"
      "                     grouped; none: every program counts (early)\n"
-     "  --target T         auto, cpu, a100, h100, h200, b200 or rtx5090 (auto); it changes nothing yet\n"
+     "  --target T         whose costs give the candidates their order: auto, a generic GPU, or a name that\n"
+     "                     `equiforge targets` lists (auto)\n"
      "  --stats            what each rule did\n"
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},

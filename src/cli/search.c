@@ -12,15 +12,24 @@ static bool one_of(const char *text, const char *const *values)
     return *values != NULL;
 }
 
-/* The target will choose what is measured; saturation and extraction are the same for all of them. */
+static bool is_target(const char *name)
+{
+    const equiforge_target *targets;
+    bool known = strcmp(name, "auto") == 0;
+    for (size_t i = 0, count = equiforge_targets(&targets); i < count && !known; i++)
+        known = strcmp(targets[i].name, name) == 0;
+    return known;
+}
+
+/* The target gives candidates their order; saturation is the same for all. */
 static bool acceptable(const char *target, const char *compaction, equiforge_limits *limits)
 {
-    static const char *const targets[] = {"auto", "cpu", "a100", "h100", "h200", "b200", "rtx5090", NULL};
     static const char *const modes[] = {"none", "after", "early", NULL};
-    if (target && !one_of(target, targets)) {
-        cli_fail("search: unknown target '%s'; known are auto, cpu, a100, h100, h200, b200, rtx5090", target);
+    if (target && !is_target(target)) {
+        cli_fail("search: unknown target '%s'; `equiforge targets` lists them", target);
         return false;
     }
+    limits->target = target;
     if (compaction && !one_of(compaction, modes)) {
         cli_fail("search: --compaction takes none, after or early, not '%s'", compaction);
         return false;

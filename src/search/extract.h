@@ -35,12 +35,19 @@
 
 typedef enum { EF_COMPACT_NONE, EF_COMPACT_AFTER, EF_COMPACT_EARLY } ef_compaction;
 
+/* What things cost at least, in microseconds: the order in which candidates are looked for and returned. All 0: a
+ * generic GPU. Which candidates there are does not depend on it. */
+typedef struct {
+    double byte, flop, kernel; /* of memory traffic, of products; a launch */
+} ef_rates;
+
 typedef struct {
     ef_compaction compaction;
     double time_limit;    /* seconds, 0: 60 */
     uint64_t state_limit; /* expanded partial programs, 0: none */
     uint32_t keep;        /* programs to build, the most promising ones; 0: none, only count */
-    size_t memory_limit;  /* bytes of queued partial programs and of signatures, 0: 4 GiB */
+    ef_rates rates;
+    size_t memory_limit; /* bytes of queued partial programs and of signatures, 0: 4 GiB */
 } ef_extract_options;
 
 typedef struct {

@@ -7,11 +7,10 @@
 
 #include "search/extract_private.h"
 
-/* A generic device, 4 TB/s, 400 TFLOP/s and 2 us a launch. */
-#define MICROSECONDS_PER_BYTE 2.5e-7
+/* Weights of arithmetic in the measures that decide what a candidate is: of a GPU whose matrix unit does 400 TFLOP/s
+ * and whose other units do 25 T operations a second. The costs that give an order are of the target: ef_rates. */
 #define MICROSECONDS_PER_FLOP 2.5e-9
 #define MICROSECONDS_PER_OP 4e-8
-#define MICROSECONDS_PER_KERNEL 2.0
 #define SPLITS 8 /* blocks along a dimension whose partial results are stored */
 
 static const double nominal_tile[EF_NOMINAL_TILES] = {128, 16};
@@ -147,8 +146,8 @@ double ef_pointwise_work(ef_extractor *x, const ef_option *o, ef_type type)
 double ef_option_cost(ef_extractor *x, const ef_option *o, ef_type type)
 {
     switch (o->kind) {
-    case EF_OPTION_KERNEL: return MICROSECONDS_PER_KERNEL + bytes_of(x, type) * MICROSECONDS_PER_BYTE;
-    case EF_OPTION_LOADS: return bytes_of(x, type) * MICROSECONDS_PER_BYTE;
+    case EF_OPTION_KERNEL: return x->rates.kernel + bytes_of(x, type) * x->rates.byte;
+    case EF_OPTION_LOADS: return bytes_of(x, type) * x->rates.byte;
     case EF_OPTION_LEAF:
     case EF_OPTION_MOVES: return 0;
     default: return work_of(x, o, type, ef_type_axes(x->ctx, type), nominal_tile[0]);
@@ -290,7 +289,7 @@ void ef_body_measure(ef_extractor *x, ef_body *b)
         b->contracts = b->contracts || class == EF_CONTRACTION;
         b->pointwise = b->pointwise && class != EF_CONTRACTION && class != EF_REDUCTION;
     }
-    b->cost = MICROSECONDS_PER_KERNEL + fmax(bytes * MICROSECONDS_PER_BYTE, b->measure.work[0]);
+    b->cost = x->rates.kernel + fmax(bytes * x->rates.byte, b->measure.work[0] * x->rates.flop / MICROSECONDS_PER_FLOP);
 }
 
 /* ---- dominance ---- */

@@ -180,6 +180,7 @@ typedef struct {
     ef_egraph *g;
     ef_ctx *ctx;
     const ef_extract_options *options;
+    ef_rates rates;
     ef_scope scope;
     double start;
     EF_VEC(ef_eslot) slots;

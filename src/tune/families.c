@@ -196,6 +196,31 @@ static void drop_covered(ef_families *all)
     free(representative);
 }
 
+static int fastest_first(const void *a, const void *b)
+{
+    const ef_family *f = a, *g = b;
+    if (f->estimate != g->estimate)
+        return f->estimate < g->estimate ? -1 : 1;
+    return f->hash < g->hash ? -1 : f->hash > g->hash;
+}
+
+/* Puts families in the order of what they could take on the device (paper, section 6.2). One that cannot be ranked
+ * keeps its estimate. */
+static void rank(ef_families *all, const ef_families_options *options)
+{
+    const ef_target *target = options->target ? ef_target_named(options->target) : NULL;
+    ef_diag ignored = {0};
+    for (uint32_t i = 1; i < all->list.count && target; i++) {
+        ef_ranking ranking;
+        if (!ef_rank(all->list.at[i].graph, target, options->threads, &ranking, &ignored))
+            continue;
+        all->list.at[i].estimate = ranking.us;
+        ef_ranking_free(&ranking);
+    }
+    if (all->list.count > 2 && target)
+        qsort(all->list.at + 1, all->list.count - 1, sizeof *all->list.at, fastest_first);
+}
+
 /* Shortens the list to `keep`. Optimistic costs prefer few kernels, and the cheapest of them differ little: so families
  * of each number of kernels take turns. */
 static void shorten(ef_families *all, uint32_t keep)
@@ -230,6 +255,7 @@ static void search(ef_families *all, const ef_families_options *options, ef_diag
     for (uint32_t i = 0; i < all->gathered->list.count; i++)
         add_candidate(all, &all->gathered->list.at[i], options);
     drop_covered(all);
+    rank(all, options);
     shorten(all, options->keep);
 }
 

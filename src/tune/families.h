@@ -5,6 +5,7 @@
 #define EF_TUNE_FAMILIES_H
 
 #include "kernel/schedule.h"
+#include "target/rank.h"
 #include "tune/gather.h"
 #include "tune/tuner.h"
 
@@ -33,6 +34,7 @@ typedef struct {
     uint32_t keep;                     /* families at most */
     ef_backend backend;
     uint32_t threads;
+    const char *target; /* whose model ranks families; NULL: the order of extraction stands */
 } ef_families_options;
 
 /* NULL and a message when not even the program itself has a kernel graph. A search that fails leaves the program

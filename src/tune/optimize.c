@@ -110,7 +110,8 @@ static bool prepare(run *r)
                                            : r->options->keep ? r->options->keep
                                                               : KEEP,
                                    .backend = r->device->backend,
-                                   .threads = r->device->threads};
+                                   .threads = r->device->threads,
+                                   .target = r->device->name};
     report(r, EF_STAGE_SEARCH);
     if (!*r->pool)
         *r->pool = ef_device_pool(r->device, r->options->compilers, r->diag);
