@@ -125,7 +125,9 @@ bool ef_t_product(ef_t *t, ef_kid id, t_product *p)
     sort_axes(t, node, &kinds);
     p->batch = kinds.batch.count, p->rows = kinds.rows.count;
     p->inner = kinds.inner.count, p->columns = kinds.columns.count;
-    p->dtype = unit_dtype((ef_dtype)a->dtype, (ef_dtype)b->dtype);
+    /* A stored operand may be wider than it is in the program, whose type the product has. */
+    p->dtype = node->dtype == EF_F16 || node->dtype == EF_BF16 ? (ef_dtype)node->dtype
+                                                               : unit_dtype((ef_dtype)a->dtype, (ef_dtype)b->dtype);
     p->dot = t->tensor_cores && p->dtype != EF_BOOL && p->inner && p->columns;
     append(&in_a, &kinds.batch), append(&in_a, &kinds.rows), append(&in_a, &kinds.inner);
     append(&in_b, &kinds.batch), append(&in_b, &kinds.inner), append(&in_b, &kinds.columns);

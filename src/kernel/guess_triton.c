@@ -6,6 +6,7 @@
 
 #define BLOCKS 264u         /* two for each of about 132 multiprocessors */
 #define MOST_ELEMENTS 8192u /* of one tile */
+#define MOST_LOADED 16384u  /* of one that products read: it stays in shared memory */
 #define FEW_ROWS 16u        /* a product with no more is bound by reading its second operand */
 
 enum { ROW = 1, COLUMN = 2, INNER = 4, LAST = 8 };
@@ -36,7 +37,14 @@ static void look(const ef_kgraph *g, const ef_kernel *k, study *s)
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         if (n->op == EF_TILE_MATMUL) {
+            const ef_knode *b = ef_kernel_node(k, n->child[1]);
             uint64_t rows = ef_dim_extent(g->ctx, n->dim[1].dim);
+            for (unsigned i = 2; i < n->rank; i++) { /* a batch that shares its second operand is rows, too */
+                if (i < b->rank && b->dim[i].dim != EF_UNIT)
+                    continue;
+                rows = ef_sched_times(rows, ef_dim_extent(g->ctx, n->dim[i].dim));
+                add_role(s, n->dim[i].cut, ROW);
+            }
             s->rows = rows > s->rows ? rows : s->rows;
             s->product = true;
             add_role(s, n->dim[0].cut, COLUMN);
@@ -110,7 +118,8 @@ static void fit(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         uint32_t largest;
-        while (is_tile(n) && elements(g, s, k, n, &largest) > MOST_ELEMENTS && largest != EF_NONE) {
+        uint64_t most = n->op == EF_VIEW ? MOST_LOADED : MOST_ELEMENTS;
+        while (is_tile(n) && elements(g, s, k, n, &largest) > most && largest != EF_NONE) {
             uint64_t *value = &s->value[k->iters.at[largest].param];
             *value = power_of_two(ef_sched_tile(g, s, k, largest)) / 2;
         }
