@@ -9,6 +9,7 @@ from pathlib import Path
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+import triton.language as tl
 from triton.runtime import interpreter
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,23 @@ def _scalars_are_numbers():
     interpreter._patch_lang_tensor = patched
 
 
+def _products_know_bfloat16():
+    """The interpreter keeps bfloat16 as 16-bit integers, and multiplies matrices of these as such."""
+    original = interpreter.InterpreterBuilder.create_dot
+
+    def widened(handle):
+        if handle.dtype != tl.bfloat16:
+            return handle
+        return interpreter.TensorHandle((handle.data.astype("uint32") << 16).view("float32"), tl.float32)
+
+    def create_dot(self, a, b, *rest):
+        return original(self, widened(a), widened(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = create_dot
+
+
 _scalars_are_numbers()
+_products_know_bfloat16()
 
 
 class Refused(Exception):

@@ -9,7 +9,10 @@ import modules
 import pytest
 
 FOLDERS = ("derivations", "programs", "programs/variants", "triton/programs")
-SLOW = ("rope_attention_turned_keys",)  # the interpreter gathers element by element; turned_tile gathers less
+SLOW = (
+    "rope_attention_turned_keys",
+    "rope_attention_turned_tiles",
+)  # the interpreter gathers element by element; turned_tile gathers less
 FILES = [f for folder in FOLDERS for f in sorted((modules.ROOT / "tests" / folder).glob("*.ef"))]
 FILES = [f for f in FILES if "_b8" not in f.stem and f.stem not in SLOW]
 EXTENTS = (3, 5, 17, 20, 33)
@@ -33,14 +36,14 @@ def legal(source, tiles):
     return [f"{name}={extent}" for name, extent in tiles.items() if name in names]
 
 
-def check(file, arguments, folder, seed):
+def check(file, arguments, folder, seed, most=3e-3):
     module = modules.load(modules.emit(file, *arguments), folder)
     inputs = modules.inputs_of(module, seed)
     outputs = module.program(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     dims = arguments[arguments.index("--dims") : arguments.index("--dims") + 2] if "--dims" in arguments else []
     reference = modules.run_c(modules.emit(file, "--language", "c", *dims), module, inputs, folder)
-    assert max(modules.error(a, b) for a, b in zip(outputs, reference, strict=True)) < 3e-3
+    assert max(modules.error(a, b) for a, b in zip(outputs, reference, strict=True)) < most
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -63,6 +66,13 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
         if "unit=0" not in chosen:
             raise
         assert "elements" in str(refusal)  # too large without the matrix unit
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bf16", 1e-2), ("f32", 1e-5), ("f64", 1e-12)])
+def test_other_types(dtype, most, tmp_path):
+    file = tmp_path / "typed.ef"
+    file.write_text((modules.ROOT / "tests/derivations/rmsnorm_mlp_b16_fused.ef").read_text().replace("f16", dtype))
+    check(file, ["--dims", "m=5,k=40,n=20", "--schedule", "k.1=16"], tmp_path, seed=3, most=most)
 
 
 def test_large_tiles_are_refused_in_one_line():
