@@ -64,7 +64,7 @@ t_value ef_t_factored(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *
     const ef_knode *node = ef_kernel_node(t->kernel, id);
     ef_index inner[EF_MAP_ENTRIES] = {0};
     ef_kid child;
-    unsigned other;
+    unsigned other = 0;
     *factor = 1;
     if (t->node[id].made || node->dtype == EF_F64)
         return ef_t_element(t, frame, id, index, false);

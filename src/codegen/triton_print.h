@@ -154,7 +154,7 @@ void ef_t_region(ef_t *t, uint32_t region); /* what belongs to a loop, or to non
 bool ef_t_fail(ef_t *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* triton_loop.c */
-void ef_t_loop(ef_t *t, uint32_t loop);
+void ef_t_loop(ef_t *t, uint32_t number);
 
 /* triton_text.c */
 const char *ef_t_text(ef_t *t, const char *format, ...) __attribute__((format(printf, 2, 3)));

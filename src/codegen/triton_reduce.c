@@ -23,15 +23,12 @@ const char *ef_t_reduce_axes(ef_t *t, ef_reducer reducer, unsigned axes, const c
 
 static const char *combined(ef_t *t, ef_reducer reducer, t_type type, const char *a, const char *b)
 {
-    static const char *const form[] = {"%s + %s", "tl.maximum(%s, %s%s)", "tl.minimum(%s, %s%s)", "%s * %s"};
-    ef_strbuf text = {0};
-    if (reducer == EF_RED_SUM || reducer == EF_RED_PROD)
-        ef_strbuf_printf(&text, form[reducer], a, b);
-    else
-        ef_strbuf_printf(&text, form[reducer], a, b, type >= T_FLOAT ? ", propagate_nan=tl.PropagateNan.ALL" : "");
-    const char *copy = ef_t_text(t, "%s", text.text);
-    ef_strbuf_free(&text);
-    return copy;
+    const char *nan = type >= T_FLOAT ? ", propagate_nan=tl.PropagateNan.ALL" : "";
+    switch (reducer) {
+    case EF_RED_SUM: return ef_t_text(t, "%s + %s", a, b);
+    case EF_RED_PROD: return ef_t_text(t, "%s * %s", a, b);
+    default: return ef_t_text(t, "tl.%s(%s, %s%s)", reducer == EF_RED_MAX ? "maximum" : "minimum", a, b, nan);
+    }
 }
 
 /* The axes of a frame that belong to one dimension of a node. */
