@@ -14,7 +14,9 @@
 #include "tune/work.h"
 
 #define BUDGET_S 300
-#define KEEP 64u
+#define KEEP 64u /* families at most, and at least so many; between them one for … */
+#define KEEP_LEAST 12u
+#define FAMILY_S 2.5     /* … so many seconds of the budget: each gets several measurements */
 #define SEARCH_SHARE 0.2 /* of the budget, for saturation and for extraction, at most */
 #define CONFIRM_SHARE 0.1
 #define CONFIRM_S 10.0
@@ -101,6 +103,11 @@ static void search(run *r, const ef_families_options *options, ef_diag *diag)
         ef_fail(r->diag, "%s", p.diag.text);
 }
 
+static uint32_t affordable(double budget)
+{
+    return (uint32_t)fmin(KEEP, fmax(KEEP_LEAST, budget / FAMILY_S));
+}
+
 static bool prepare(run *r)
 {
     double budget = r->end - r->start;
@@ -108,7 +115,7 @@ static bool prepare(run *r)
                                    .extraction_s = SEARCH_SHARE * budget,
                                    .keep = r->options->plain  ? 1
                                            : r->options->keep ? r->options->keep
-                                                              : KEEP,
+                                                              : affordable(budget),
                                    .backend = r->device->backend,
                                    .threads = r->device->threads,
                                    .target = r->device->name};
