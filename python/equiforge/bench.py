@@ -131,13 +131,14 @@ def exact_results(module: torch.nn.Module, inputs: Sequence[Tensor]) -> list[Ten
         return None
 
 
-def run_case(name: str, target: str, budget: str, product: bool, report: Report) -> None:
+def run_case(name: str, arguments: argparse.Namespace, report: Report) -> None:
     """Measures one case; reports {"baseline": …} and {"product": …} as they come."""
     import torch
 
     from equiforge import _trial
     from equiforge._optimize import optimize, tensors_of
 
+    target, budget, skipped = arguments.target, arguments.budget, arguments.skip.split(",")
     cpu = target in CPU_TARGETS or not torch.cuda.is_available()
     device = torch.device("cpu" if cpu else "cuda")
     case = workloads().workload(name)
@@ -152,6 +153,8 @@ def run_case(name: str, target: str, budget: str, product: bool, report: Report)
         return {"us": cold, "warm_us": warm, "rel_l2": _trial.error(result, exact) if exact is not None else None}
 
     def attempt(label: str, make: Callable[[], Callable[[Sequence[Tensor]], Any]]) -> None:
+        if label in skipped:
+            return
         try:
             report({"baseline": label, **measure(make())})
         except Exception as problem:  # a baseline that this device or version does not have
@@ -164,7 +167,7 @@ def run_case(name: str, target: str, budget: str, product: bool, report: Report)
         attempt("max-autotune", lambda: torch.compile(plain, dynamic=False, mode="max-autotune-no-cudagraphs"))
         for label, call in attention_backends(case, module):
             attempt(label, functools.partial(lambda call: call, call))
-    if product:
+    if not arguments.baselines:
         start = time.perf_counter()
         fast = optimize(module, inputs, target=target, budget=budget)
         elapsed = time.perf_counter() - start
@@ -178,7 +181,8 @@ def run_case(name: str, target: str, budget: str, product: bool, report: Report)
 def start_case(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs one case in another process and collects what it reports."""
     command = [sys.executable, "-m", "equiforge.bench", "--case", name, "--target", arguments.target]
-    command += ["--budget", arguments.budget] + (["--baselines"] if arguments.baselines else [])
+    command += ["--budget", arguments.budget, "--skip", arguments.skip]
+    command += ["--baselines"] if arguments.baselines else []
     read, write = os.pipe()
     process = subprocess.Popen(
         [*command, "--report", str(write)], pass_fds=[write], stdin=subprocess.DEVNULL, env=_native.environment()
@@ -260,6 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="auto", help="auto, cpu (at reduced sizes), h200, …")
     parser.add_argument("--budget", default="5m", help="of each optimisation (5m)")
     parser.add_argument("--baselines", action="store_true", help="measure the baselines only")
+    parser.add_argument("--skip", default="", metavar="NAME,…", help="baselines to leave out")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="speed against the fastest baseline, drawn")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -272,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 pipe.write(json.dumps(entry) + "\n")
                 pipe.flush()
 
-            run_case(arguments.case, arguments.target, arguments.budget, not arguments.baselines, report)
+            run_case(arguments.case, arguments, report)
         return 0
     if arguments.suite == "search":
         cases = search_suite(arguments.only)
