@@ -1,11 +1,13 @@
 /* Running generated C: see execute.h. The compiler is started directly, without a shell; the file names that it gets
  * are made here. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "codegen/execute.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -232,6 +234,9 @@ void *ef_aligned(uint64_t bytes)
 
 unsigned ef_processors(void)
 {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (unsigned)CPU_COUNT(&set);
     long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (unsigned)count : 1;
 }

@@ -163,8 +163,10 @@ static void split(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
     free(open);
 }
 
-/* Products with few rows stream their second operand: each step of the loop reads so much of it. */
-#define STREAMED 4096u /* elements */
+/* Products with few rows stream their second operand: each step of the loop reads so much of it. On an H200 half as
+ * much took up to twice the time; the first operand may be computed, in registers, which bounds the depth. */
+#define STREAMED 8192u /* elements */
+#define DEEPEST 256u
 
 static void deepen(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const study *what)
 {
@@ -173,8 +175,10 @@ static void deepen(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const
         if ((what->role[i] & COLUMN) && ef_sched_tile(g, s, k, i) > columns)
             columns = ef_sched_tile(g, s, k, i);
     for (uint32_t i = k->grid; i < k->iters.count && what->rows <= FEW_ROWS; i++)
-        if (what->role[i] == INNER && columns < 64)
-            s->value[k->iters.at[i].param] = STREAMED / (columns < 16 ? 16 : power_of_two(columns));
+        if (what->role[i] == INNER && columns <= 64) {
+            uint64_t depth = STREAMED / power_of_two(columns);
+            s->value[k->iters.at[i].param] = depth < DEEPEST ? depth : DEEPEST;
+        }
 }
 
 /* ---- the whole ---- */
