@@ -14,7 +14,7 @@ enum { ROW = 1, COLUMN = 2, INNER = 4, LAST = 8 };
 /* What is known of one kernel. */
 typedef struct {
     unsigned *role; /* by iterator */
-    bool product;
+    unsigned products;
     uint64_t rows; /* the most rows of a product */
 } study;
 
@@ -46,7 +46,7 @@ static void look(const ef_kgraph *g, const ef_kernel *k, study *s)
                 add_role(s, n->dim[i].cut, ROW);
             }
             s->rows = rows > s->rows ? rows : s->rows;
-            s->product = true;
+            s->products++;
             add_role(s, n->dim[0].cut, COLUMN);
             add_role(s, n->dim[1].cut, ROW);
             add_role(s, ef_kernel_node(k, n->child[0])->dim[0].cut, INNER);
@@ -176,7 +176,7 @@ static void deepen(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const
             columns = ef_sched_tile(g, s, k, i);
     for (uint32_t i = k->grid; i < k->iters.count && what->rows <= FEW_ROWS; i++)
         if (what->role[i] == INNER && columns <= 64) {
-            uint64_t depth = STREAMED / power_of_two(columns);
+            uint64_t depth = STREAMED / power_of_two(columns * what->products);
             s->value[k->iters.at[i].param] = depth < DEEPEST ? depth : DEEPEST;
         }
 }
@@ -217,11 +217,11 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number)
             continue;
         switch (g->params.at[i].kind) {
         case EF_PARAM_WARPS:
-            s->value[i] = what.product && what.rows <= FEW_ROWS ? 2 : most >= 4096 && !what.product ? 8 : 4;
+            s->value[i] = what.products && what.rows <= FEW_ROWS ? 2 : most >= 4096 && !what.products ? 8 : 4;
             break;
-        case EF_PARAM_STAGES: s->value[i] = what.product && what.rows <= FEW_ROWS ? 4 : 3; break;
+        case EF_PARAM_STAGES: s->value[i] = what.products && what.rows <= FEW_ROWS ? 4 : 3; break;
         case EF_PARAM_UNIT: /* also for one row: measured on an H200, what is bound by memory hides the empty rows */
-            s->value[i] = what.product;
+            s->value[i] = what.products > 0;
             break;
         default: break;
         }
