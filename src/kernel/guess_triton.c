@@ -219,7 +219,7 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number)
         case EF_PARAM_WARPS:
             s->value[i] = what.products && what.rows <= FEW_ROWS ? 2 : most >= 4096 && !what.products ? 8 : 4;
             break;
-        case EF_PARAM_STAGES: s->value[i] = what.products && what.rows <= FEW_ROWS ? 4 : 3; break;
+        case EF_PARAM_STAGES: s->value[i] = what.products == 1 && what.rows <= FEW_ROWS ? 4 : 3; break;
         case EF_PARAM_UNIT: /* also for one row: measured on an H200, what is bound by memory hides the empty rows */
             s->value[i] = what.products > 0;
             break;
