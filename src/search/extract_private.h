@@ -6,6 +6,8 @@
  *   extract_forms.c    canonical forms: what ~ compares
  *   extract_cost.c     what a kernel loads, computes and holds; dominance
  *   extract_loops.c    independent reductions run in one loop
+ *   extract_kernel_conditions.c, extract_program_conditions.c
+ *                      what is no kernel of a candidate, and no candidate
  *   extract_kernels.c  Algorithm 1 inside of one kernel
  *   extract_compose.c  Algorithm 1 over stored values: programs from kernels
  *   extract_emit.c     expressions from picks
@@ -326,9 +328,33 @@ void ef_loops_fuse(ef_extractor *x, ef_slot_id root, void (*found)(ef_extractor 
  * otherwise each call enumerates all of them anew, once for every way in which they are reached, dominated ones as
  * well. */
 void ef_kernels_of(ef_extractor *x, ef_slot_id stored, ef_choice_list *out);
-void ef_find_again(ef_extractor *x);
 void ef_load_picks(ef_extractor *x, const uint32_t *pick, uint32_t picks);
 void ef_clear_picks(ef_extractor *x, const uint32_t *pick, uint32_t picks);
+
+/* extract_kernel_conditions.c, of the loaded kernel. */
+/* Fills x->way_again. */
+void ef_find_again(ef_extractor *x);
+/* What it loads, and what it computes although it could load it. */
+void ef_find_loads(ef_extractor *x, const uint32_t *pick, uint32_t picks, uint64_t *loads, uint64_t *again);
+bool ef_kernel_contradicts(const ef_extractor *x, uint32_t own, const uint64_t *loads, const uint64_t *again);
+bool ef_respells(const ef_extractor *x, const ef_partial *p);
+bool ef_wastes_fusion(ef_extractor *x, const ef_partial *p);
+bool ef_is_loaded(const ef_extractor *x, ef_slot_id id);
+/* How its picks use a tuple: EF_USED_…. */
+unsigned ef_uses_now(const ef_extractor *x, const ef_partial *p, ef_slot_id tuple);
+
+/* extract_program_conditions.c, of the partial program whose choices are loaded. */
+/* What the kernels of a partial program store, and what no further kernel may store, and what none may load. */
+typedef struct {
+    uint64_t *stored, *barred;
+} ef_standing;
+const ef_choice *ef_chosen(const ef_extractor *x, ef_slot_id id);
+const ef_slot_id *ef_needs_of(const ef_extractor *x, const ef_choice *c, uint32_t *count);
+const ef_body *ef_body_of(const ef_extractor *x, const ef_partial *p, uint32_t pick);
+ef_standing ef_stand(ef_extractor *x, const ef_partial *p);
+bool ef_program_contradicts(const ef_extractor *x, ef_standing s, ef_slot_id hole, const ef_body *b);
+bool ef_is_pointless(ef_extractor *x, const ef_partial *p, uint32_t pick);
+bool ef_splits_gridless(ef_extractor *x, const ef_partial *p);
 
 /* extract_compose.c */
 void ef_compose(ef_extractor *x);
