@@ -95,6 +95,8 @@ static void build(ef_extractor *x)
     ef_vec_reserve(&x->users, 1);
     ef_vec_reserve(&x->fusions, 1);
     ef_vec_reserve(&x->child, 1);
+    ef_vec_reserve(&x->bodies, 1);
+    ef_vec_reserve(&x->choices, 1);
     x->slot_ids = ef_intern_new();
     x->body_ids = ef_intern_new();
     x->choice_ids = ef_intern_new();

@@ -235,13 +235,13 @@ static bool opens(const ef_extractor *x, const ef_partial *p, ef_slot_id id)
     return true;
 }
 
-static ef_partial with_choice(ef_extractor *x, const expansion *e, const ef_choice *c)
+static ef_partial with_choice(ef_extractor *x, const expansion *e, const ef_choice *c, double cost)
 {
     const ef_partial *p = e->p;
     const uint32_t *hole = p->data + 2 * (size_t)p->picks;
     uint32_t count;
     const ef_slot_id *need = ef_needs_of(x, c, &count);
-    ef_partial q = {.cost = p->cost, .picks = p->picks + 1};
+    ef_partial q = {.cost = p->cost + cost, .picks = p->picks + 1};
     q.data = ef_xcalloc(2 * (size_t)q.picks + p->holes + count, sizeof *q.data);
     memcpy(q.data, p->data, 2 * (size_t)p->picks * sizeof *q.data);
     q.data[2 * p->picks] = hole[0];
@@ -254,7 +254,6 @@ static ef_partial with_choice(ef_extractor *x, const expansion *e, const ef_choi
     for (uint32_t i = 0; i < count; i++)
         if (opens(x, p, need[i]))
             out[q.holes++] = need[i];
-    q.cost += c->body == EF_NONE ? 0 : x->bodies.at[c->body].cost;
     q.bound = q.cost;
     for (uint32_t i = 0; i < q.holes; i++)
         q.bound += x->kernels[out[i]].cost;
@@ -269,6 +268,7 @@ static void extend(ef_extractor *x, ef_partials *queue, const expansion *e, ef_c
     uint32_t count;
     const ef_slot_id *need = ef_needs_of(x, &c, &count);
     ef_total total = e->total;
+    double cost = b ? b->cost : 0; /* bodies move when others are found */
     if ((b && ef_program_contradicts(x, e->stand, e->hole, b)) || closes_cycle(x, e->hole, &c))
         return;
     if (b)
@@ -280,7 +280,7 @@ static void extend(ef_extractor *x, ef_partials *queue, const expansion *e, ef_c
         }
     if (early && is_outdone(x, &total))
         return;
-    ef_partial q = with_choice(x, e, &c);
+    ef_partial q = with_choice(x, e, &c, cost);
     x->pick[e->hole] = q.data[2 * e->p->picks + 1] + 1;
     bool good = !e->settled || !ef_is_pointless(x, &q, e->p->picks);
     x->pick[e->hole] = 0;

@@ -283,7 +283,8 @@ void ef_body_measure(ef_extractor *x, ef_body *b)
     b->pointwise = true;
     for (uint32_t i = 0; i < b->picks; i++) {
         const ef_option *o = ef_picked_option(x, b->pick[2 * i]);
-        ef_op_class class = o && o->kind == EF_OPTION_COMPUTES ? ef_ops[ef_option_op(x, o)].class : EF_UNARY;
+        ef_op op = o && o->kind == EF_OPTION_COMPUTES ? ef_option_op(x, o) : EF_OP_COUNT;
+        ef_op_class class = op < EF_OP_COUNT ? ef_ops[op].class : EF_UNARY;
         if (o && o->kind == EF_OPTION_LOADS)
             bytes += times_loaded(x, b->pick, b->picks, b->pick[2 * i]) * bytes_of(x, ef_slot_type(x, b->pick[2 * i]));
         b->contracts = b->contracts || class == EF_CONTRACTION;

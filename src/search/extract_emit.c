@@ -25,7 +25,7 @@ static ef_expr emit_cone(emitter *e, uint32_t cone)
 {
     const ef_cone *c = &e->x->cones.at[cone];
     const ef_option *o = ef_option_at(e->x, c->option);
-    ef_expr child[3];
+    ef_expr child[EF_CONE_OPERANDS] = {0};
     for (uint32_t i = 0; i < o->count; i++)
         child[i] = c->inner[i] == EF_NONE ? emit_slot(e, e->x->child.at[o->first + i]) : emit_cone(e, c->inner[i]);
     return add(e, o, child);
@@ -33,7 +33,7 @@ static ef_expr emit_cone(emitter *e, uint32_t cone)
 
 static ef_expr emit_option(emitter *e, const ef_option *o)
 {
-    ef_expr child[EF_MAX_CHILDREN];
+    ef_expr child[EF_MAX_CHILDREN] = {0};
     if (o->kind == EF_OPTION_LOADS) {
         child[0] = ef_emit_stored(e->x, e->x->child.at[o->first], e->stored);
         return o->node == EF_NONE ? child[0] : add(e, o, child);
@@ -72,7 +72,7 @@ static ef_expr emit_body(ef_extractor *x, const ef_body *b, ef_expr *memo)
 
 ef_expr ef_emit_stored(ef_extractor *x, ef_slot_id id, ef_expr *memo)
 {
-    ef_expr child[EF_MAX_CHILDREN];
+    ef_expr child[EF_MAX_CHILDREN] = {0};
     const ef_eslot *s = &x->slots.at[id];
     if (memo[id] != EF_NONE)
         return memo[id];

@@ -350,10 +350,10 @@ typedef struct {
 } ef_standing;
 const ef_choice *ef_chosen(const ef_extractor *x, ef_slot_id id);
 const ef_slot_id *ef_needs_of(const ef_extractor *x, const ef_choice *c, uint32_t *count);
-const ef_body *ef_body_of(const ef_extractor *x, const ef_partial *p, uint32_t pick);
+const ef_body *ef_body_of(const ef_extractor *x, const ef_partial *p, uint32_t i); /* of pick i */
 ef_standing ef_stand(ef_extractor *x, const ef_partial *p);
 bool ef_program_contradicts(const ef_extractor *x, ef_standing s, ef_slot_id hole, const ef_body *b);
-bool ef_is_pointless(ef_extractor *x, const ef_partial *p, uint32_t pick);
+bool ef_is_pointless(ef_extractor *x, const ef_partial *p, uint32_t i); /* what pick i stores */
 bool ef_splits_gridless(ef_extractor *x, const ef_partial *p);
 
 /* extract_compose.c */

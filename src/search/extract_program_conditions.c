@@ -143,11 +143,10 @@ static bool leaves_work_to_reader(ef_extractor *x, const ef_partial *p, uint32_t
 {
     ef_slot_id stored = p->data[2 * i], leaf[EF_CONE_LEAVES];
     uint32_t reader = EF_NONE, leaves = 0;
-    const ef_option *load;
     if (!ef_body_of(x, p, i) || is_output(x, stored))
         return false;
     for (uint32_t k = 0; k < p->picks; k++)
-        for (uint32_t n = 0; (load = next_load(x, p, k, stored, &n)); n++) {
+        for (uint32_t n = 0; next_load(x, p, k, stored, &n); n++) {
             if ((reader != EF_NONE && reader != k) || leaves == EF_CONE_LEAVES)
                 return false;
             reader = k;

@@ -117,12 +117,13 @@ static int add_exponential(program *p, const ef_term *t, double *fixed)
         return 0;
     low = fmax(low, log(NEGLIGIBLE));
     int column = add_column(p, 0, INFINITY, 0);
-    for (double y = low; y < high + STEP / 2; y += STEP) { /* column >= e^y (1 + t - y), divided by e^y */
+    for (int i = 0, n = (int)ceil((high - low) / STEP); i <= n; i++) { /* column >= e^y (1 + t - y), divided by e^y */
+        double y = low + i * STEP;
         int count = 0;
         entry(p, &count, column, exp(-y));
-        for (uint32_t i = 0; i < p->g->params.count; i++)
-            if (t->factor[i] != 0)
-                entry(p, &count, p->column[i], -t->factor[i]);
+        for (uint32_t k = 0; k < p->g->params.count; k++)
+            if (t->factor[k] != 0)
+                entry(p, &count, p->column[k], -t->factor[k]);
         add_row(p, count, 1 + t->constant - y);
     }
     return column;
