@@ -8,6 +8,8 @@
 
 #define FIRST_EXPECTATION 400u
 #define LEAST_QUOTA 2u     /* measurements of a family in a round, after the first round */
+#define FIRST_QUOTA 8u     /* in the first round at most: a good family may start badly … */
+#define FIRST_SHARE 3      /* … but this part of all measurements, one of so many, is enough for that */
 #define PATIENCE 96u       /* measurements without progress, with one family left, before it is enough … */
 #define PATIENCE_SHARE 2   /* … and this part of all */
 #define KEEP_BY_ESTIMATE 4 /* one in so many places of the next round goes by estimate */
@@ -73,6 +75,10 @@ bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double
 void ef_tuner_expect(ef_tuner *t, uint64_t measurements)
 {
     t->expected = measurements;
+    if (t->round > 0 || t->families.count == 0)
+        return;
+    uint64_t share = (measurements + t->asked) / FIRST_SHARE / t->families.count;
+    t->quota = share < 1 ? 1 : share > FIRST_QUOTA ? FIRST_QUOTA : (uint32_t)share;
 }
 
 /* ---- rounds ---- */

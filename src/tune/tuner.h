@@ -43,7 +43,8 @@ void ef_tuner_free(ef_tuner *tuner);
 uint32_t ef_tuner_add(ef_tuner *tuner, const ef_tune_space *space);
 /* A result of an earlier run, INFINITY for a failure: it is not asked again. False when it is none of the family's. */
 bool ef_tuner_known(ef_tuner *tuner, uint32_t family, const uint32_t *choice, double us);
-/* How many more measurements can be afforded: divides what is left among the rounds. 400 unless told. */
+/* How many more measurements can be afforded: divides what is left among the rounds. 400 unless told; a family gets one
+ * in the first round then, and several when it is told that they fit. */
 void ef_tuner_expect(ef_tuner *tuner, uint64_t measurements);
 ef_ask ef_tuner_ask(ef_tuner *tuner, ef_tune_point *point);
 /* The result of an ask: microseconds, INFINITY for a failure. Each ticket once, in any order. */
