@@ -72,15 +72,22 @@ class Runner:
                 if value.target not in constants:
                     raise EquiForgeError(f"the {value.kind} {value.target} is missing: pass the module it belongs to")
                 self.names[f"c{i}"] = constants[value.target].to(device).contiguous()
+                self.names[f"m{i}"] = constants[value.target]
                 lines.append(f"    v{i} = c{i}")
                 self.contiguous.add(i)
         self.kernels = [self._kernels(number) for number in range(len(plan.regions))]
+        # What is written to is the caller's tensor, whatever copy of it kernels read.
+        targets = {target for _, target in plan.mutations}
+        lines += [f"    m{i} = v{i}" for i in sorted(targets) if f"m{i}" not in self.names]
         last = self._last_uses()
         for number, step in enumerate(plan.steps):
             lines += self._step(number, step)
             dead = [f"v{i}" for i in step.ins if last[i] == number and plan.values[i].kind == "result"]
             lines += [f"    {' = '.join(dead)} = None"] if dead else []
-        lines += [f"    v{target}.copy_(v{i})" for i, target in plan.mutations]
+        # Results and values to write that are old states of what is written are kept apart first.
+        old = targets & {i for i in [*plan.outputs, *(i for i, _ in plan.mutations)] if isinstance(i, int)}
+        lines += [f"    v{i} = v{i}.clone()" for i in sorted(old)]
+        lines += [f"    m{target}.copy_(v{i})" for i, target in plan.mutations]
         results = ", ".join(f"v{i}" if isinstance(i, int) else repr(i[0]) for i in plan.outputs)
         exec("\n".join(["def run(flat):", *lines, f"    return [{results}]"]), self.names)
         # None: a parameter or buffer is not what it was.
@@ -210,6 +217,7 @@ class OptimizedModule(nn.Module):
             _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
             _run=Runner(plan, handle, original, constants or {}, call.device).run,
             _keep_original=False,
+            _differs=False,
             _told=False,
             _constants=constants or {},
             _exported=None,
@@ -305,6 +313,8 @@ class OptimizedModule(nn.Module):
 
         if not self._file:
             raise EquiForgeError("this module was not made from a file and has none")
+        if self._differs:
+            raise EquiForgeError("the results of this module's kernels differ from the original's: not saved")
         exported = self._exported if weights else None
         if exported is not None and self.original is not None:
             now = self.original.state_dict(keep_vars=True)

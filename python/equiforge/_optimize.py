@@ -134,7 +134,7 @@ def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwa
                 warnings.warn(
                     f"the optimised module differs from the original by {difference:.2g}: not used", stacklevel=3
                 )
-                fast.__dict__["_keep_original"] = True
+                fast.__dict__.update(_keep_original=True, _differs=True)
                 return
             both = (lambda: original(*args, **kwargs), lambda: fast(*args, **kwargs))
             fast.__dict__["original_us"], fast.__dict__["optimized_us"] = in_turns(both, fast.device)

@@ -9,25 +9,31 @@
 
 /* ---- what a choice needs ---- */
 
+/* Each slot is pushed once an epoch, so the stack holds no more than there are. */
+static void push_new(ef_extractor *x, const ef_slot_id *slot, uint32_t count, uint32_t *top)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (x->stamp[slot[i]] != x->epoch) {
+            x->stamp[slot[i]] = x->epoch;
+            x->stack[(*top)++] = slot[i];
+        }
+}
+
 /* Whether some chosen path leads from what a choice needs back to the slot that it fills. */
 static bool closes_cycle(ef_extractor *x, ef_slot_id id, const ef_choice *c)
 {
     uint32_t top = 0, count;
     const ef_slot_id *need = ef_needs_of(x, c, &count);
     x->epoch++;
-    for (uint32_t i = 0; i < count; i++)
-        x->stack[top++] = need[i];
+    push_new(x, need, count, &top);
     while (top) {
         ef_slot_id s = x->stack[--top];
         if (s == id)
             return true;
-        if (!ef_chosen(x, s) || x->stamp[s] == x->epoch)
+        if (!ef_chosen(x, s))
             continue;
-        x->stamp[s] = x->epoch;
         need = ef_needs_of(x, ef_chosen(x, s), &count);
-        for (uint32_t i = 0; i < count; i++)
-            if (x->stamp[need[i]] != x->epoch)
-                x->stack[top++] = need[i];
+        push_new(x, need, count, &top);
     }
     return false;
 }

@@ -243,7 +243,9 @@ static bool finish(run *r, bool settled, ef_store *store)
     ef_optimum_describe(o, r->families, &best, r->device, r->arena, r->diag);
     if (r->diag->failed)
         return false;
-    ef_optimum_keep(o, store, r->hash, settled ? INFINITY : o->stopped ? o->elapsed_s : r->end - r->start);
+    /* Nothing was tried of what was only measured as it is: another run is to try it. */
+    if (!r->options->plain)
+        ef_optimum_keep(o, store, r->hash, settled ? INFINITY : o->stopped ? o->elapsed_s : r->end - r->start);
     return true;
 }
 

@@ -90,7 +90,7 @@ static int open_file(sqlite3 **db, const char *path)
     int version = version_of(*db);
     if (version == 0)
         return make_tables(*db);
-    return version == VERSION ? SQLITE_OK : version < 0 ? SQLITE_NOTADB : SQLITE_SCHEMA;
+    return version == VERSION ? SQLITE_OK : version < 0 ? sqlite3_errcode(*db) : SQLITE_SCHEMA;
 }
 
 /* Whether a small file is whole: a large one would take too long to read at every start. */
@@ -163,8 +163,10 @@ ef_store *ef_store_open(const char *path, ef_diag *note)
     ef_store *s = ef_xcalloc(1, sizeof *s);
     make_directories(path);
     int error = open_file(&s->db, path);
-    if (error == SQLITE_OK && (!whole(s->db, path) || !prepare(s)))
+    if (error == SQLITE_OK && !whole(s->db, path))
         error = SQLITE_CORRUPT;
+    if (error == SQLITE_OK && !prepare(s)) /* tables that are not there are no plain error, being busy is */
+        error = sqlite3_errcode(s->db) == SQLITE_ERROR ? SQLITE_CORRUPT : sqlite3_errcode(s->db);
     if (unreadable(error)) {
         close_file(s);
         bool moved = set_aside(path);
