@@ -10,7 +10,9 @@ cli_log=build/meson-logs/pytest.xml
 cli_sanitize_log=build-sanitize/meson-logs/pytest.xml
 python_log=build/meson-logs/python.xml
 triton_log=build/meson-logs/triton.xml
-rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" "$python_log" "$triton_log" # no old results
+frontend_log=build/meson-logs/frontend.xml
+# No old results.
+rm -f "$release_log" "$sanitize_log" "$cli_log" "$cli_sanitize_log" "$python_log" "$triton_log" "$frontend_log"
 
 results=() # STAGE:EXIT STATUS[:FILE OF RESULTS], for summary.py
 
@@ -28,11 +30,14 @@ stage() {
 if stage "release build" "" make --no-print-directory build; then
     stage "release tests" "$release_log" meson test -C build --no-rebuild --print-errorlogs || true
     stage "command line" "$cli_log" \
-        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli tests/frontend --junit-xml="$cli_log" || true
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli --junit-xml="$cli_log" || true
+    # Side by side: these measure nothing.
+    stage "front end" "$frontend_log" \
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -n auto tests/frontend --junit-xml="$frontend_log" || true
     stage "python" "$python_log" \
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/python --junit-xml="$python_log" || true
     stage "generated Triton" "$triton_log" \
-        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -W ignore tests/triton --junit-xml="$triton_log" || true
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -n auto -W ignore tests/triton --junit-xml="$triton_log" || true
     stage "lint" "" tools/lint.sh || true
 fi
 if stage "sanitizer build" "" make --no-print-directory sanitize; then
