@@ -122,13 +122,27 @@ def constants_of(exported: torch.export.ExportedProgram) -> dict[str, Tensor]:
 
 
 def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Times both, in turns, and makes the result call the original when that is faster, or when they differ."""
+    """Times both, in turns, and makes the result call the original when that is faster, or when they differ.
+
+    Arguments are copies, and buffers are as before when this returns: calls may write to them.
+    """
     modes = {part: part.training for part in original.modules()}
     for part in modes:
         part.training = False
+    buffers = [(x, x.clone()) for x in original.buffers()]
+
+    def restore() -> None:
+        for x, before in buffers:
+            x.copy_(before)
+
+    given = (args, kwargs)
+    args, kwargs = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, given)
     try:
         with torch.no_grad():
-            want, got = tensors_of(original(*args, **kwargs)), tensors_of(fast(*args, **kwargs))
+            want = [x.clone() for x in tensors_of(original(*args, **kwargs))]
+            restore()
+            args, kwargs = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, given)
+            got = tensors_of(fast(*args, **kwargs))
             difference = _trial.error(got, [x.double() for x in want])
             if difference > WORST:
                 warnings.warn(
@@ -139,6 +153,8 @@ def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwa
             both = (lambda: original(*args, **kwargs), lambda: fast(*args, **kwargs))
             fast.__dict__["original_us"], fast.__dict__["optimized_us"] = in_turns(both, fast.device)
     finally:
+        with torch.no_grad():
+            restore()
         for part, mode in modes.items():
             part.training = mode
     fast.__dict__["_keep_original"] = fast.optimized_us > fast.original_us
