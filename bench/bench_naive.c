@@ -2,7 +2,6 @@
  * for generated C on one thread (docs/performance.md): bench_naive, beside `equiforge run FILE --threads 1`.
  *
  * Sizes are those of tests/programs/rmsnorm_linear_b16.ef and mha_decode_b1.ef; f16 in memory, f32 in between. */
-#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

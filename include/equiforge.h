@@ -333,8 +333,8 @@ EF_API equiforge_status equiforge_plan_open(equiforge_session *session, const ch
 /* NULL is allowed. */
 EF_API void equiforge_plan_close(equiforge_plan *plan);
 /* The plan as one JSON object: the file's manifest (docs/efz.md), and in its regions "source", "program", "candidate",
- * and "torch" (a Python module with the function `region`) where PyTorch on a GPU was not beaten. Owned by the plan. NULL
- * when it has no JSON form. */
+ * and "torch" (a Python module with the function `region`) where PyTorch on a GPU was not beaten. Owned by the plan.
+ * NULL when it has no JSON form. */
 EF_API const char *equiforge_plan_describe(equiforge_plan *plan);
 
 /* Compiles and loads a region whose language is "c", to run with so many threads (0: one a processor). This runs the

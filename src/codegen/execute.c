@@ -16,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 struct ef_library {
     void *handle;
     bool stays; /* it cannot be unloaded safely */

@@ -61,8 +61,8 @@ typedef struct {
 
 typedef struct {
     ef_ctx *ctx;
-    ef_egraph *graph;              /* NULL outside of an e-graph: then policies hold */
-    void *policy;                  /* the search's state (src/search), NULL without */
+    ef_egraph *graph; /* NULL outside of an e-graph: then policies hold */
+    void *policy;     /* the search's state (src/search), NULL without */
 } ef_scope;
 
 /* True when the condition holds; `out` receives the value of a binding condition. */
