@@ -229,6 +229,7 @@ bool ef_rank(const ef_kgraph *g, const ef_target *target, uint32_t threads, ef_r
     if (fine)
         read_solution(&p, out);
     glp_delete_prob(p.lp);
+    glp_free_env(); /* it is this thread's, and nobody frees it when the thread ends */
     free(p.column);
     free(p.most);
     free(p.time);

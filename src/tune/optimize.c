@@ -189,7 +189,7 @@ static bool is_original(const run *r, uint32_t family, const uint32_t *choice)
 {
     const ef_family *original = &r->families->list.at[0];
     uint32_t count = original->graph->params.count;
-    return family == 0 && memcmp(choice, original->start, count * sizeof *choice) == 0;
+    return family == 0 && (count == 0 || !choice || memcmp(choice, original->start, count * sizeof *choice) == 0);
 }
 
 /* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
