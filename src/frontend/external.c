@@ -43,9 +43,10 @@ static void put_number(ef_strbuf *out, double number)
     }
 }
 
+/* `next`: the number that the next tensor has; NULL where there are none, as in a literal. */
 static void put_tensor(ef_strbuf *out, uint32_t value, const uint32_t **next)
 {
-    if (value == EF_NONE)
+    if (value == EF_NONE || !next)
         ef_strbuf_puts(out, "null");
     else
         ef_strbuf_printf(out, "{\"tensor\": %" PRIu32 "}", *(*next)++);
@@ -149,8 +150,7 @@ const char *ef_external_results(ef_arena *arena, const ef_xnode *node, const uin
 const char *ef_external_literal(ef_arena *arena, const ef_xarg *arg)
 {
     ef_strbuf text = {0};
-    const uint32_t zero = 0, *none = &zero; /* a literal has no tensors */
-    put_argument(&text, arg, &none);
+    put_argument(&text, arg, NULL);
     return take(arena, &text);
 }
 

@@ -223,7 +223,7 @@ static ef_expr add_combination(builder *b, const ef_text_node *node, const ef_ex
 static ef_expr build(builder *b, uint32_t at)
 {
     const ef_text_node *node = &b->source->nodes.at[at];
-    ef_expr operand[EF_MAX_FIELDS];
+    ef_expr operand[EF_MAX_FIELDS] = {0};
     if (node->op == EF_INPUT)
         return b->source->defs.at[node->attr].expr;
     if (node->op == EF_CONST)

@@ -69,7 +69,7 @@ uint64_t ef_sched_tile(const ef_kgraph *g, const ef_schedule *s, const ef_kernel
 uint64_t ef_sched_trips(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, uint32_t iter)
 {
     uint64_t tile = ef_sched_tile(g, s, k, iter);
-    return (ef_sched_whole(g, s, k, iter) + tile - 1) / tile;
+    return tile ? (ef_sched_whole(g, s, k, iter) + tile - 1) / tile : 0;
 }
 
 uint64_t ef_sched_buffer(const ef_kgraph *g, const ef_schedule *s, uint32_t buffer)

@@ -268,8 +268,8 @@ static void see_node(ef_synthesis *y, ef_dependence *d, ef_id n)
         return;
     }
     if (only && ef_op_pointwise(op) && op != EF_CAST) {
-        ef_scalar term[3];
-        ef_way ways[3];
+        ef_scalar term[3] = {0};
+        ef_way ways[3] = {0};
         for (unsigned i = 0; i < g->arity.at[n]; i++) {
             double value = 0;
             ways[i] = a[i].has[EF_ONLY] ? EF_ONLY : EF_INDEPENDENT;

@@ -70,7 +70,7 @@ static ef_expr independent_image(ef_synthesis *y, ef_id class, bool producer, un
     bool open = depth < OPEN_DEPTH && (producer || (y->expand && reaches_free(y, class, 0)));
     for (ef_id n = ef_class_first(g, class); n != EF_NONE && open; n = ef_class_next(g, n)) {
         ef_op op = (ef_op)g->op.at[n];
-        ef_expr child[3];
+        ef_expr child[3] = {0};
         bool ok = (ef_op_pointwise(op) && ef_type_at(y->ctx, ef_egraph_type(g, n))->dtype != EF_BOOL) ||
                   (producer && op == EF_REDUCE && ef_repair_reduces(g, y->axis, n));
         bool leads = producer;
@@ -99,7 +99,7 @@ ef_expr ef_repair_image(ef_synthesis *y, ef_id class, ef_way w, const ef_expr *s
     if (w == EF_INDEPENDENT)
         return independent_image(y, class, false, 0);
     ef_id n = d.node[w];
-    ef_expr child[3];
+    ef_expr child[3] = {0};
     for (unsigned i = 0; i < g->arity.at[n]; i++)
         if ((child[i] = ef_repair_image(y, ef_node_children(g, n)[i], (ef_way)d.operand[w][i], s)) == EF_NONE)
             return EF_NONE;

@@ -427,7 +427,7 @@ static uint8_t *pinned_vars(ef_ctx *ctx)
     for (ef_var v = count; v-- > 0;) { /* what a variable is made of is older */
         const ef_var_info *info = ef_var_at(ctx, v);
         const ef_dim *parts = &info->parent;
-        unsigned n = info->kind == EF_VAR_SLICE || (info->kind == EF_VAR_TWIN && pinned[v]);
+        unsigned n = info->kind == EF_VAR_SLICE || (info->kind == EF_VAR_TWIN && pinned[v]) ? 1 : 0;
         if (info->kind == EF_VAR_CONCAT)
             n = ef_dims_at(ctx, info->parts, &parts);
         for (unsigned i = 0; i < n; i++)

@@ -350,7 +350,7 @@ void ef_bench_free(ef_bench *b)
     if (!b)
         return;
     for (uint32_t d = 0; d < b->draws; d++) {
-        for (uint32_t i = 0; b->want[d] && i < b->graph->outputs.count; i++)
+        for (uint32_t i = 0; b->graph && b->want[d] && i < b->graph->outputs.count; i++)
             free(b->want[d][i]);
         free(b->want[d]);
         ef_reference_free(b->reference[d]);

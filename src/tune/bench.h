@@ -35,8 +35,8 @@ ef_bench *ef_bench_new(const char *text, size_t length, uint32_t threads, uint64
 void ef_bench_free(ef_bench *bench);
 
 /* Loads a compiled program with this entry (ef_cpu_print writes such files), checks it against the references where
- * `check`, and times it with at least `repeat` calls; fewer when it is far slower than `best_us` (0: no best yet). */
-ef_bench_status ef_bench_measure(ef_bench *bench, const char *artifact, const char *entry, uint32_t repeat, bool check,
+ * `verify`, and times it with at least `repeat` calls; fewer when it is far slower than `best_us` (0: no best yet). */
+ef_bench_status ef_bench_measure(ef_bench *bench, const char *artifact, const char *entry, uint32_t repeat, bool verify,
                                  double best_us, ef_bench_timing *timing, ef_diag *diag);
 
 #endif

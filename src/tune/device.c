@@ -40,7 +40,7 @@ static const char *command_line(ef_arena *arena)
     Dl_info info;
     if (told && told[0])
         return keep(arena, told);
-    if (dladdr((void *)(uintptr_t)&command_line, &info) && info.dli_fname)
+    if (dladdr(places, &info) && info.dli_fname)
         for (unsigned i = 0; i < sizeof places / sizeof *places; i++)
             if (beside(info.dli_fname, places[i], path, sizeof path))
                 return keep(arena, path);

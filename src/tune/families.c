@@ -95,10 +95,10 @@ bool ef_family_parse(const ef_family *f, const char *text, uint32_t *choice)
     return *text == 0;
 }
 
-void ef_family_program(const ef_families *all, uint32_t family, ef_strbuf *out)
+void ef_family_program(const ef_families *families, uint32_t family, ef_strbuf *out)
 {
-    const ef_family *f = &all->list.at[family];
-    const ef_program *program = all->program;
+    const ef_family *f = &families->list.at[family];
+    const ef_program *program = families->program;
     if (family == 0) {
         ef_program_print(program, out);
         return;
@@ -275,16 +275,16 @@ ef_families *ef_families_new(const ef_program *program, const ef_families_option
     return all;
 }
 
-void ef_families_free(ef_families *all)
+void ef_families_free(ef_families *families)
 {
-    if (!all)
+    if (!families)
         return;
-    for (uint32_t i = 0; i < all->list.count; i++) {
-        ef_schedule_free(&all->list.at[i].schedule);
-        ef_kgraph_free(all->list.at[i].graph);
+    for (uint32_t i = 0; i < families->list.count; i++) {
+        ef_schedule_free(&families->list.at[i].schedule);
+        ef_kgraph_free(families->list.at[i].graph);
     }
-    ef_vec_free(&all->list);
-    ef_gathered_free(all->gathered);
-    ef_arena_free(all->arena);
-    free(all);
+    ef_vec_free(&families->list);
+    ef_gathered_free(families->gathered);
+    ef_arena_free(families->arena);
+    free(families);
 }

@@ -194,8 +194,9 @@ static void send_to_measure(ef_flight *f, const ef_families *families, ef_trip *
         land(f, families, t, "compile", "the worker names no artifact");
         return;
     }
-    t->artifact = ef_xcalloc(strlen(artifact) + 1, 1);
-    strcpy(t->artifact, artifact);
+    size_t length = strlen(artifact) + 1;
+    t->artifact = ef_xcalloc(length, 1);
+    memcpy(t->artifact, artifact, length);
     snprintf(key, sizeof key, "m%" PRIu64, f->number++);
     json_t *request =
         json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f}", "do", "measure", "key", key, "artifact", artifact, "entry",

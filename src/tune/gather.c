@@ -177,11 +177,11 @@ ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *optio
     return out;
 }
 
-void ef_gathered_free(ef_gathered *out)
+void ef_gathered_free(ef_gathered *gathered)
 {
-    if (!out)
+    if (!gathered)
         return;
-    struct ef_gather_store *store = out->store;
+    struct ef_gather_store *store = gathered->store;
     for (uint32_t i = 0; i < store->composed.count; i++)
         ef_program_free(store->composed.at[i]);
     for (uint32_t i = 0; i < store->set->part.count; i++)
@@ -192,6 +192,6 @@ void ef_gathered_free(ef_gathered *out)
     free(store->found);
     ef_partitions_free(store->set);
     free(store);
-    ef_vec_free(&out->list);
-    free(out);
+    ef_vec_free(&gathered->list);
+    free(gathered);
 }

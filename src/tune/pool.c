@@ -134,6 +134,13 @@ static void start(ef_pool *pool, worker *w)
     json_decref(hello);
 }
 
+static bool blank(const char *text)
+{
+    while (*text == ' ' || *text == '\t' || *text == '\n')
+        text++;
+    return !*text;
+}
+
 /* The last line that the worker left on its standard error, cut to fit. */
 static void last_words(const worker *w, char *line, size_t room)
 {
@@ -142,10 +149,10 @@ static void last_words(const worker *w, char *line, size_t room)
     line[0] = 0;
     if (!file)
         return;
-    if (fseek(file, -8192, SEEK_END) != 0)
-        rewind(file);
+    if (fseek(file, -8192, SEEK_END) != 0 && fseek(file, 0, SEEK_SET) != 0)
+        text[0] = 0;
     while (fgets(text, sizeof text, file))
-        if (text[strspn(text, " \t\n")])
+        if (!blank(text))
             snprintf(line, room, "%.*s", (int)(strcspn(text, "\n") < room ? strcspn(text, "\n") : room - 1), text);
     fclose(file);
 }

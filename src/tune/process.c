@@ -16,8 +16,6 @@
 
 #include "support/arena.h"
 
-extern char **environ;
-
 /* ---- starting ---- */
 
 /* Signals that this process blocks or ignores must reach the worker all the same. */

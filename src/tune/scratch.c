@@ -66,7 +66,7 @@ static void remove_if_old(const char *path, const struct stat *info)
 static void remove_left_over(void)
 {
     DIR *dir = opendir(base());
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
         char path[256];
         struct stat info;
         int fd;

@@ -47,7 +47,8 @@ bool ef_tuner_known(ef_tuner *tuner, uint32_t family, const uint32_t *choice, do
  * in the first round then, and several when it is told that they fit. */
 void ef_tuner_expect(ef_tuner *tuner, uint64_t measurements);
 ef_ask ef_tuner_ask(ef_tuner *tuner, ef_tune_point *point);
-/* The result of an ask: microseconds, INFINITY for a failure; `number` is the point's ticket. Each once, in any order. */
+/* The result of an ask: microseconds, INFINITY for a failure; `number` is the point's ticket. Each once, in any order.
+ */
 void ef_tuner_tell(ef_tuner *tuner, uint64_t number, double us);
 /* The best point told or known; false when none succeeded. */
 bool ef_tuner_best(const ef_tuner *tuner, ef_tune_point *point, double *us);

@@ -102,12 +102,18 @@ static unsigned unary(generator *g, const char *op, unsigned a)
     return v;
 }
 
+/* Where the i-th dimension from the last stands. */
+static unsigned from_end(const shape *s, unsigned i)
+{
+    return (s->rank - 1 - i) % MAX_RANK;
+}
+
 static shape join(const shape *s, const shape *t)
 {
     shape out = s->rank >= t->rank ? *s : *t;
     for (unsigned i = 0; i < s->rank && i < t->rank; i++) {
-        unsigned x = s->dim[s->rank - 1 - i], y = t->dim[t->rank - 1 - i];
-        out.dim[out.rank - 1 - i] = x == DIM_ONE ? y : x;
+        unsigned x = s->dim[from_end(s, i)], y = t->dim[from_end(t, i)];
+        out.dim[from_end(&out, i)] = x == DIM_ONE ? y : x;
     }
     return out;
 }
@@ -129,7 +135,7 @@ static unsigned with_number(generator *g, const char *op, unsigned a, const char
 static unsigned reduce(generator *g, const char *reducer, unsigned a, unsigned from_last)
 {
     shape s = g->value[a];
-    s.dim[s.rank - 1 - from_last] = DIM_ONE;
+    s.dim[from_end(&s, from_last)] = DIM_ONE;
     unsigned v = add(g, s);
     ef_strbuf_printf(g->text, "v%u = reduce[%s, -%u](v%u)\n", v, reducer, from_last + 1, a);
     return v;
@@ -138,7 +144,7 @@ static unsigned reduce(generator *g, const char *reducer, unsigned a, unsigned f
 static bool broadcasts(const shape *a, const shape *b)
 {
     for (unsigned i = 0; i < a->rank && i < b->rank; i++) {
-        unsigned x = a->dim[a->rank - 1 - i], y = b->dim[b->rank - 1 - i];
+        unsigned x = a->dim[from_end(a, i)], y = b->dim[from_end(b, i)];
         if (x != y && x != DIM_ONE && y != DIM_ONE)
             return false;
     }
@@ -370,7 +376,7 @@ static bool step_rotate(generator *g, unsigned a)
 {
     shape s = g->value[a];
     for (unsigned i = 0; i < s.rank; i++) {
-        unsigned dim = s.dim[s.rank - 1 - i];
+        unsigned dim = s.dim[from_end(&s, i)];
         if (!SLICED(dim))
             continue;
         unsigned half = 1 + below(g, g->extent[dim] - 1), v = add(g, s);

@@ -51,8 +51,9 @@ static effort effort_of(void)
 #if defined(__SANITIZE_ADDRESS__)
     e.most = 20;
 #endif
-    if (most && atoi(most) > 0)
-        e.most = (uint32_t)atoi(most);
+    unsigned long number = most ? strtoul(most, NULL, 10) : 0;
+    if (number > 0 && number <= UINT32_MAX)
+        e.most = (uint32_t)number;
     return e;
 }
 
@@ -75,8 +76,10 @@ static void read_text(ef_strbuf *text)
         fail_msg("%s cannot be read", path);
         return;
     }
-    for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;)
+    for (size_t n = sizeof buffer; n == sizeof buffer;) {
+        n = fread(buffer, 1, sizeof buffer, file);
         ef_strbuf_add(text, buffer, n);
+    }
     fclose(file);
 }
 
@@ -114,6 +117,10 @@ static subject subject_new(const sizing *size, const effort *e)
     ef_strbuf text = {0}, changed = {0};
     ef_diag diag = {0};
     read_text(&text);
+    if (!text.text) {
+        fail_msg("%s is empty", path);
+        return s;
+    }
     replace(text.text, literal_of(text.text), size->dim[0].extent, &changed);
     s.program = ef_program_parse(s.ctx, changed.text, changed.length, path, &diag);
     if (!s.program)
@@ -269,6 +276,8 @@ static uint32_t families_of(const run_state *r, uint32_t candidates)
 static void run_sizing(const sizing *size, const effort *e)
 {
     subject s = subject_new(size, e);
+    if (!s.extraction)
+        return;
     run_state r = {.subject = &s, .level = e->level};
     batch oracle = {0};
     uint32_t candidates = s.extraction->candidate.count;

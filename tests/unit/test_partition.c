@@ -111,8 +111,10 @@ static void assert_composes_to_itself(const cutting *c, uint32_t which)
     assert_true(ef_composer_next(composer, choice, &cost));
     assert_true(cost == p->parts);
     ef_program *again = ef_composer_program(composer, choice, &diag);
-    if (!again)
+    if (!again) {
         fail_msg("%s", diag.text);
+        return;
+    }
     ef_strbuf a = {0}, b = {0};
     for (uint32_t i = 0; i < again->outputs; i++) {
         ef_expr_print(again->dag, again->output[i].expr, &a);
@@ -259,8 +261,10 @@ static void test_searched_parts_compute_the_same(void **state)
     ef_evaluation *want = evaluate(c.program);
     for (unsigned n = 0; n < 5 && ef_composer_next(composer, choice, &cost); n++) {
         ef_program *whole = ef_composer_program(composer, choice, &diag);
-        if (!whole)
+        if (!whole) {
             fail_msg("%s", diag.text);
+            break;
+        }
         ef_evaluation *got = evaluate(whole);
         assert_true(ef_evaluation_difference(got, 0, want, 0, 1) < 1e-9);
         ef_evaluation_free(got);

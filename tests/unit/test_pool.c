@@ -84,6 +84,7 @@ static int work(const char *kind)
         json_decref(reply);
         json_decref(request);
     }
+    free(line);
     return 0;
 }
 
