@@ -32,7 +32,8 @@ static unsigned op_cost(uint32_t op)
     case EF_RSQRT:
     case EF_RECIP:
     case EF_DIV:
-    case EF_MOD: return 4;
+    case EF_MOD:
+    case EF_FLOORDIV: return 4;
     default: return 1;
     }
 }

@@ -110,15 +110,17 @@ static const char *const formulas[EF_OP_COUNT] = {
     [EF_MUL] = "$1 * $2",
     [EF_DIV] = "$1 / $2",
     [EF_POW] = "pow~($1, $2)",
-    [EF_MOD] = "$1 - $2 * floor~($1 / $2)",
+    [EF_MOD] = "ef_mod^($1, $2)",
+    [EF_FLOORDIV] = "ef_floordiv^($1, $2)",
     [EF_MAX] = "ef_max^($1, $2)",
     [EF_MIN] = "ef_min^($1, $2)",
 };
 
 /* The same on integers, where they differ. */
 static const char *const whole_formulas[EF_OP_COUNT] = {
-    [EF_ABS] = "$1 < 0 ? -$1 : $1", [EF_FLOOR] = "$1", [EF_MOD] = "ef_mod($1, $2)", [EF_MAX] = "$1 > $2 ? $1 : $2",
-    [EF_MIN] = "$1 < $2 ? $1 : $2",
+    [EF_ABS] = "$1 < 0 ? -$1 : $1", [EF_FLOOR] = "$1",
+    [EF_MOD] = "ef_mod($1, $2)",    [EF_FLOORDIV] = "ef_floordiv($1, $2)",
+    [EF_MAX] = "$1 > $2 ? $1 : $2", [EF_MIN] = "$1 < $2 ? $1 : $2",
 };
 
 static const char *const logic[EF_OP_COUNT] = {

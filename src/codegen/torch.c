@@ -207,6 +207,14 @@ static void print_prologue(ef_torch *p, const char *body)
     ef_strbuf_puts(p->out, "]]\n");
 }
 
+/* PyTorch raises where integers are divided by 0, or gives anything. */
+static const char *const integer_divisions = "\n\ndef _mod_int(a, b):\n"
+                                             "    zero = b == 0\n"
+                                             "    return (a % b.masked_fill(zero, 1)).masked_fill(zero, 0)\n"
+                                             "\n\ndef _floordiv_int(a, b):\n"
+                                             "    zero = b == 0\n"
+                                             "    return (a // b.masked_fill(zero, 1)).masked_fill(zero, 0)\n";
+
 static void print_module(ef_torch *p, const char *name)
 {
     /* The statements are printed first, because only they say which extents they need. */
@@ -220,6 +228,8 @@ static void print_module(ef_torch *p, const char *name)
     p->out = module;
     print_comment(p);
     ef_torch_lists(p);
+    if (strstr(body.text, "_int("))
+        ef_strbuf_puts(p->out, integer_divisions);
     ef_strbuf_printf(p->out, "\n\ndef %s(", name);
     print_input_names(p);
     ef_strbuf_printf(p->out, "%sdtype=None, sizes={}):\n", p->program->inputs ? ", " : "");

@@ -32,6 +32,7 @@ static const char *const templates[EF_OP_COUNT] = {
     [EF_DIV] = "$0 / $1",
     [EF_POW] = "torch.pow($0, $1)",
     [EF_MOD] = "torch.remainder($0, $1)",
+    [EF_FLOORDIV] = "$0 // $1",
     [EF_MAX] = "torch.maximum($0, $1)",
     [EF_MIN] = "torch.minimum($0, $1)",
     [EF_LT] = "$0 < $1",
@@ -45,6 +46,17 @@ static const char *const templates[EF_OP_COUNT] = {
     [EF_SELECT] = "torch.where($0, $1, $2)",
     [EF_MATMUL] = "torch.matmul($0, $1)",
 };
+
+/* The same where torch may raise: functions that the module then begins with (torch.c). */
+static const char *const integer_divisions[EF_OP_COUNT] = {
+    [EF_MOD] = "_mod_int($0, $1)",
+    [EF_FLOORDIV] = "_floordiv_int($0, $1)",
+};
+
+static bool is_infix(const char *template)
+{
+    return template[0] == '$' || template[0] == '-';
+}
 
 const char *const ef_torch_types[EF_DTYPE_COUNT] = {
     [EF_BOOL] = "torch.bool", [EF_NUM] = "torch.float64", [EF_I32] = "torch.int32", [EF_I64] = "torch.int64",
@@ -120,7 +132,7 @@ static bool loose(const ef_torch *p, ef_expr e)
     if (p->node[e].folded)
         return p->node[e].value < 0;
     const char *template = templates[ef_dag_op(p->dag, e)];
-    return !p->node[e].name && template && strncmp(template, "torch.", 6) != 0;
+    return !p->node[e].name && template && is_infix(template);
 }
 
 void ef_torch_tensor(ef_torch *p, ef_expr e, ef_strbuf *out)
@@ -211,7 +223,10 @@ static void print_pointwise(ef_torch *p, ef_expr e, ef_op op, ef_strbuf *out)
         template = op == EF_MAX ? (tensor ? "torch.clamp($1, min=$0)" : "torch.clamp($0, min=$1)")
                                 : (tensor ? "torch.clamp($1, max=$0)" : "torch.clamp($0, max=$1)");
     }
-    bool infix = strncmp(template, "torch.", 6) != 0;
+    bool divisor = count == 2 && p->node[child[1]].folded && p->node[child[1]].value != 0;
+    if (integer_divisions[op] && !divisor && !ef_dtype_is_float(want))
+        template = integer_divisions[op];
+    bool infix = is_infix(template);
     bool two_numbers = op == EF_SELECT && p->node[child[1]].folded && p->node[child[2]].folded;
     for (const char *c = template; *c; c++) {
         unsigned which = c[1] - (unsigned)'0';

@@ -91,6 +91,38 @@ static void print_lists(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out
     ef_strbuf_puts(out, "]\n");
 }
 
+/* The remainder with the sign of the divisor, and floor(a / b). */
+static const char *const divisions =
+    "\n\n@triton.jit\ndef _mod(a, b):\n"
+    "    q, r = _divided(a, b)\n"
+    "    return r\n"
+    "\n\n@triton.jit\ndef _floordiv(a, b):\n"
+    "    q, r = _divided(a, b)\n"
+    "    return tl.where(b == 0.0, a / b, q)\n"
+    "\n\n@triton.jit\ndef _divided(a, b):\n"
+    "    # The rounded quotient may be off by one.\n"
+    "    a, b = tl.broadcast(a, b)\n"
+    "    q = tl.floor(a / b)\n"
+    "    r = tl.fma(-q, b, a)\n"
+    "    r = tl.where((tl.abs(b) == float(\"inf\")) & (tl.abs(a) < float(\"inf\")), a + 0.0 * q, r)\n"
+    "    above = (r != 0.0) & ((r < 0.0) != (b < 0.0))\n"
+    "    below = tl.abs(r) >= tl.abs(b)\n"
+    "    q = tl.where(above, q - 1.0, tl.where(below, q + 1.0, q))\n"
+    "    return q, tl.where(above, r + b, tl.where(below, r - b, r))\n";
+
+/* By 0 both are 0. Triton's own round towards 0. */
+static const char *const integer_divisions = "\n\n@triton.jit\ndef _mod_int(a, b):\n"
+                                             "    a, b = tl.broadcast(a, b)\n"
+                                             "    d = tl.where((b == 0) | (b == -1), 1, b)\n"
+                                             "    r = a % d\n"
+                                             "    return tl.where((r != 0) & ((r < 0) != (d < 0)), r + d, r)\n"
+                                             "\n\n@triton.jit\ndef _floordiv_int(a, b):\n"
+                                             "    a, b = tl.broadcast(a, b)\n"
+                                             "    d = tl.where((b == 0) | (b == -1), 1, b)\n"
+                                             "    r = a % d\n"
+                                             "    q = a // d - tl.where((r != 0) & ((r < 0) != (d < 0)), 1, 0)\n"
+                                             "    return tl.where(b == 0, 0, tl.where(b == -1, -a, q))\n";
+
 static void print_helpers(unsigned helpers, ef_strbuf *out)
 {
     if (helpers & T_HELP_PROD)
@@ -110,6 +142,10 @@ static void print_helpers(unsigned helpers, ef_strbuf *out)
                             "    odd = tl.floor(y * 0.5) * 2.0 != y\n"
                             "    signed = tl.where(tl.floor(y) != y, float(\"nan\"), tl.where(odd, -p, p))\n"
                             "    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, signed, p))\n");
+    if (helpers & T_HELP_DIVIDE)
+        ef_strbuf_puts(out, divisions);
+    if (helpers & T_HELP_DIVIDE_INT)
+        ef_strbuf_puts(out, integer_divisions);
 }
 
 /* ---- launching ---- */

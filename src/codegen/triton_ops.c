@@ -62,7 +62,8 @@ static const char *const formulas[EF_OP_COUNT] = {
     [EF_MUL] = "$1 * $2",
     [EF_DIV] = "$1 / $2",
     [EF_POW] = "_pow($1, $2)",
-    [EF_MOD] = "$1 - $2 * tl.floor($1 / $2)",
+    [EF_MOD] = "_mod($1, $2)",
+    [EF_FLOORDIV] = "_floordiv($1, $2)",
     [EF_MAX] = "tl.maximum($1, $2, propagate_nan=tl.PropagateNan.ALL)",
     [EF_MIN] = "tl.minimum($1, $2, propagate_nan=tl.PropagateNan.ALL)",
 };
@@ -70,7 +71,8 @@ static const char *const formulas[EF_OP_COUNT] = {
 /* On integers, where they differ. */
 static const char *const whole_formulas[EF_OP_COUNT] = {
     [EF_FLOOR] = "$1",
-    [EF_MOD] = "($1 % $2 + $2) % $2",
+    [EF_MOD] = "_mod_int($1, $2)",
+    [EF_FLOORDIV] = "_floordiv_int($1, $2)",
     [EF_MAX] = "tl.maximum($1, $2)",
     [EF_MIN] = "tl.minimum($1, $2)",
 };
@@ -155,6 +157,13 @@ static const char *cast_text(ef_t *t, ef_dtype to, t_value x)
     return ef_t_text(t, "tl.cast(%s, %s)", x.text, ef_t_type_names[type]);
 }
 
+/* A literal as a tensor of rank 0. */
+static const char *as_tensor(ef_t *t, t_value x, t_type type)
+{
+    const char *text = ef_t_as(t, x, type);
+    return x.literal ? ef_t_text(t, "tl.full((), %s, %s)", text, ef_t_type_names[type]) : text;
+}
+
 static const char *expression(ef_t *t, const ef_knode *node, const t_value *x, t_type *type)
 {
     ef_op op = (ef_op)node->op;
@@ -180,6 +189,10 @@ static const char *expression(ef_t *t, const ef_knode *node, const t_value *x, t
     if (op == EF_SELECT)
         return ef_t_text(t, "tl.where(%s, %s, %s)", ef_t_as(t, x[0], T_BOOL), ef_t_as(t, x[1], *type),
                          ef_t_as(t, x[2], *type));
+    if (op == EF_MOD || op == EF_FLOORDIV) {
+        t->helpers |= whole ? T_HELP_DIVIDE_INT : T_HELP_DIVIDE;
+        return fill(t, whole ? whole_formulas[op] : formulas[op], as_tensor(t, x[0], *type), as_tensor(t, *y, *type));
+    }
     t->helpers |= op == EF_TANH ? T_HELP_TANH : op == EF_POW ? T_HELP_POW : 0u;
     return fill(t, whole && whole_formulas[op] ? whole_formulas[op] : formulas[op], ef_t_as(t, x[0], *type),
                 ef_t_as(t, *y, *type));

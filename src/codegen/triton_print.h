@@ -129,7 +129,7 @@ typedef struct {
 } t_descriptor;
 
 /* Functions that the module defines when a kernel needs them. */
-enum { T_HELP_PROD = 1, T_HELP_TANH = 2, T_HELP_POW = 4 };
+enum { T_HELP_PROD = 1, T_HELP_TANH = 2, T_HELP_POW = 4, T_HELP_DIVIDE = 8, T_HELP_DIVIDE_INT = 16 };
 
 /* A kernel as text, with what its launch needs. */
 typedef struct t_kernel {

@@ -261,22 +261,45 @@ static bool lower_rsub(ef_aten *c, int param)
     return give(c, ef_b(c, EF_SUB, number(c, "other", 1), scaled(c, self(c), ef_aten_number(c, "alpha", 2, 1))));
 }
 
-static bool lower_div(ef_aten *c, int floor)
+/* PyTorch raises when integers are divided by the number 0; by a tensor's zeros the IR gives 0. */
+static bool by_zero(const ef_aten *c, ef_dn divisor)
 {
-    ef_dn y = ef_b(c, EF_DIV, self(c), number(c, "other", 1));
-    const char *mode = floor ? "floor" : ef_aten_text(c, "rounding_mode", EF_NONE, "");
-    if (strcmp(mode, "floor") == 0)
-        y = ef_u(c, EF_FLOOR, y);
-    else if (strcmp(mode, "trunc") == 0)
-        y = truncated(c, y);
-    return give(c, y);
+    const ef_dnode *node = divisor == EF_NONE ? NULL : &c->draft->nodes.at[divisor];
+    return node && (node->op == EF_CONST || node->uniform) && node->number == 0 &&
+           !ef_dtype_is_float(ef_aten_result_type(c, 0));
 }
 
-static bool lower_fmod(ef_aten *c, int param)
+static bool lower_remainder(ef_aten *c, int op)
+{
+    ef_dn a = self(c), b = number(c, "other", 1);
+    if (ef_aten_result_type(c, 0) == EF_BOOL)
+        return ef_aten_refuse(c, "arithmetic on bools");
+    return by_zero(c, b) ? ef_aten_refuse(c, "division of integers by 0") : give(c, ef_b(c, (ef_op)op, a, b));
+}
+
+/* The quotient without its fraction, the remainder with the sign of the dividend: from those of magnitudes. */
+static bool lower_truncating(ef_aten *c, int op)
+{
+    ef_dn a = self(c), b = number(c, "other", 1);
+    if (by_zero(c, b) || ef_aten_result_type(c, 0) == EF_BOOL)
+        return ef_aten_refuse(c, "division of integers by 0, or of bools");
+    ef_dn y = ef_b(c, (ef_op)op, ef_u(c, EF_ABS, a), ef_u(c, EF_ABS, b));
+    ef_dn negative = ef_n(c, EF_LT, a, 0);
+    if (op == EF_FLOORDIV)
+        negative = ef_b(c, EF_NE, negative, ef_n(c, EF_LT, b, 0));
+    return give(c, ef_dn_select(c->draft, negative, ef_u(c, EF_NEG, y), y));
+}
+
+static bool lower_div(ef_aten *c, int param)
 {
     (void)param;
-    ef_dn a = self(c), b = number(c, "other", 1);
-    return give(c, ef_b(c, EF_SUB, a, ef_b(c, EF_MUL, b, truncated(c, ef_b(c, EF_DIV, a, b)))));
+    const char *mode = ef_aten_text(c, "rounding_mode", EF_NONE, "");
+    if (strcmp(mode, "floor") == 0)
+        return lower_remainder(c, EF_FLOORDIV);
+    if (strcmp(mode, "trunc") == 0 && !ef_dtype_is_float(ef_aten_result_type(c, 0)))
+        return lower_truncating(c, EF_FLOORDIV);
+    ef_dn y = ef_b(c, EF_DIV, self(c), number(c, "other", 1));
+    return give(c, *mode ? truncated(c, y) : y);
 }
 
 static bool lower_power(ef_aten *c, int param)
@@ -490,12 +513,12 @@ const ef_aten_row ef_aten_pointwise[] = {
     {"rsub", lower_rsub, 0, EF_FRESH},
     {"mul", lower_arithmetic, EF_MUL, EF_FRESH},
     {"multiply", lower_arithmetic, EF_MUL, EF_FRESH},
-    {"remainder", lower_arithmetic, EF_MOD, EF_FRESH},
-    {"fmod", lower_fmod, 0, EF_FRESH},
+    {"remainder", lower_remainder, EF_MOD, EF_FRESH},
+    {"fmod", lower_truncating, EF_MOD, EF_FRESH},
     {"div", lower_div, 0, EF_FRESH},
     {"divide", lower_div, 0, EF_FRESH},
     {"true_divide", lower_div, 0, EF_FRESH},
-    {"floor_divide", lower_div, 1, EF_FRESH},
+    {"floor_divide", lower_remainder, EF_FLOORDIV, EF_FRESH},
     {"pow", lower_power, 0, EF_FRESH},
     {"maximum", lower_extremum, EF_MAX, EF_FRESH},
     {"minimum", lower_extremum, EF_MIN, EF_FRESH},

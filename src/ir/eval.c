@@ -516,6 +516,8 @@ static value *eval_iota(machine *m, const node *n)
 static value *eval_pointwise(machine *m, const node *n)
 {
     value *out = new_leaf(m, n->type, true);
+    bool by_zero =
+        (n->op == EF_MOD || n->op == EF_FLOORDIV) && !ef_dtype_is_float((ef_dtype)ef_type_at(m->ctx, n->type)->dtype);
     for (unsigned o = 0; out && o < n->count; o++)
         if (!space_within(m, &n->x[o]->space, &out->space))
             return NULL;
@@ -536,7 +538,7 @@ static value *eval_pointwise(machine *m, const node *n)
             double x[3] = {0, 0, 0};
             for (unsigned o = 0; o < n->count; o++)
                 x[o] = from[o][b.offset[o]];
-            out->at[c].data[i] = ef_op_apply(n->op, n->attr, x);
+            out->at[c].data[i] = by_zero && x[1] == 0 ? 0 : ef_op_apply(n->op, n->attr, x);
         }
     }
     return out;

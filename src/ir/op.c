@@ -43,6 +43,22 @@ static double minimum(double a, double b)
     return isnan(a) || isnan(b) ? NAN : fmin(a, b);
 }
 
+/* The remainder that has the sign of the divisor; fmod is exact, a - b floor(a / b) is not. */
+static double remainder_of(double a, double b)
+{
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* floor(a / b), also where the rounded a / b is a whole number and the exact one is not. */
+static double quotient_of(double a, double b)
+{
+    double r = fmod(a, b);
+    if (b == 0)
+        return a / b;
+    return nearbyint((a - r) / b) - (r != 0 && (r < 0) != (b < 0));
+}
+
 static double convert(ef_dtype to, double x)
 {
     if (to == EF_BOOL)
@@ -77,7 +93,8 @@ double ef_op_apply(ef_op op, uint64_t attr, const double *x)
     case EF_MUL: return x[0] * x[1];
     case EF_DIV: return x[0] / x[1];
     case EF_POW: return pow(x[0], x[1]);
-    case EF_MOD: return x[0] - x[1] * floor(x[0] / x[1]);
+    case EF_MOD: return remainder_of(x[0], x[1]);
+    case EF_FLOORDIV: return quotient_of(x[0], x[1]);
     case EF_MAX: return maximum(x[0], x[1]);
     case EF_MIN: return minimum(x[0], x[1]);
     case EF_LT: return x[0] < x[1];

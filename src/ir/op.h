@@ -69,6 +69,7 @@ typedef enum {
     X(EF_DIV, "div", 2, EF_BINARY, EF_ATTR_NONE)                      \
     X(EF_POW, "pow", 2, EF_BINARY, EF_ATTR_NONE)                      \
     X(EF_MOD, "mod", 2, EF_BINARY, EF_ATTR_NONE)                      \
+    X(EF_FLOORDIV, "floordiv", 2, EF_BINARY, EF_ATTR_NONE)            \
     X(EF_MAX, "max", 2, EF_BINARY, EF_ATTR_NONE)                      \
     X(EF_MIN, "min", 2, EF_BINARY, EF_ATTR_NONE)                      \
     X(EF_LT, "lt", 2, EF_BINARY, EF_ATTR_NONE)                        \
@@ -118,7 +119,8 @@ bool ef_op_pointwise(ef_op op);
 /* op(a, b) = op(b, a): operand order is canonicalised by the e-graph instead of by a rule. */
 bool ef_op_commutative(ef_op op);
 /* The value of a pointwise operator on doubles (the meaning of the operator; booleans are 0 and 1). `attr` matters for
- * cast only: to bool gives 0/1, to an integer truncates, to a float is the identity (arithmetic is over the reals). */
+ * cast only: to bool gives 0/1, to an integer truncates, to a float is the identity (arithmetic is over the reals).
+ * What depends on types is the evaluator's: mod and floordiv of integers by 0 are 0. */
 double ef_op_apply(ef_op op, uint64_t attr, const double *x);
 
 /* Attribute packing. */

@@ -109,7 +109,8 @@ static double op_weight(ef_op op)
     case EF_SIN:
     case EF_COS:
     case EF_POW:
-    case EF_MOD: return 4;
+    case EF_MOD:
+    case EF_FLOORDIV: return 4;
     case EF_ERF: return 8;
     default: return 1;
     }

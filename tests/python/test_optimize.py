@@ -84,6 +84,37 @@ def test_torch_compile():
         assert torch.allclose(compiled(x), block(x), atol=1e-5)
 
 
+class Quotients(torch.nn.Module):
+    def forward(self, x, y, z):
+        return (
+            x // y + x % y,
+            torch.fmod(x, y),
+            x // -3,
+            x % -5,
+            torch.div(x, y, rounding_mode="trunc"),
+            z % 0.3,
+            z // z.T,
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_quotients_and_remainders(dtype):
+    """Rounded towards negative infinity, as PyTorch does; 0 by a tensor's zeros, where PyTorch raises."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(-50, 50, (32, 32), generator=generator, dtype=dtype)
+    y = 2 * torch.randint(-4, 4, (32, 32), generator=generator, dtype=dtype) + 1
+    arguments = (x, y, torch.randn(32, 32, generator=generator))
+    fast = equiforge.optimize(Quotients(), arguments, budget="6s")
+    assert not fast._differs
+    fast.__dict__["_keep_original"] = False
+    for got, want in zip(fast(*arguments), Quotients()(*arguments), strict=True):
+        assert got.dtype == want.dtype
+        assert torch.allclose(got, want, atol=1e-6)
+    results = fast(x, y * 0, arguments[2])
+    assert not results[0].any() and not results[1].any() and not results[4].any()
+    assert torch.equal(results[2], x // -3)
+
+
 def test_what_cannot_be_done():
     class Loops(torch.nn.Module):
         def forward(self, x):

@@ -59,6 +59,9 @@ output both = matmul(cast[f32](i), transpose[1, 0](b))
 output number = mul(2, exp(1))
 output logic = cast[i32](or(and(c, ge(a, 0)), not(lt(i, j))))
 output rest = mod(sub(i, 4), 3)
+output by_zero = add(mod(sub(i, 4), j), floordiv(sub(i, 4), j))
+output quotient = floordiv(cast[f32](i), -0.7)
+output of_number = floordiv(17, sub(i, 4))
 output powers = add(pow(abs(a), 1.5), pow(2, a))
 output joined = concat[-1](a, b, slice[-1, 1:3](i))
 output picked = get[1](tuple(a, reduce[prod, -1](j), reduce[max, -1](i)))
@@ -78,7 +81,7 @@ def source_of(path: Path) -> str:
 def load(path: Path) -> dict:
     module: dict = {}
     exec(compile(source_of(path), str(path), "exec"), module)
-    (module["function"],) = [v for v in module.values() if callable(v) and hasattr(v, "__code__")]
+    module["function"] = [v for v in module.values() if callable(v) and hasattr(v, "__code__")][-1]
     return module
 
 

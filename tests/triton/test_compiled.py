@@ -16,6 +16,7 @@ FILES = [
     "derivations/rmsnorm_mlp_b1_fused",
     "derivations/ngpt_b16_rows",
     "programs/lora_b8",
+    "triton/programs/divisions",
 ]
 
 

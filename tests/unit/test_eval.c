@@ -260,6 +260,13 @@ static const pointwise_case pointwise_cases[] = {
     {EF_DIV, 0, {3, 2}, 1.5},
     {EF_POW, 0, {2, 10}, 1024},
     {EF_MOD, 0, {-3, 5}, 2},
+    {EF_MOD, 0, {3, -5}, -2},
+    {EF_MOD, 0, {-1, INFINITY}, INFINITY},
+    {EF_FLOORDIV, 0, {-7, 2}, -4},
+    {EF_FLOORDIV, 0, {6, -3}, -2},
+    {EF_FLOORDIV, 0, {1, 0.1}, 9}, /* 0.1 is stored as a little more */
+    {EF_FLOORDIV, 0, {-1, INFINITY}, -1},
+    {EF_FLOORDIV, 0, {1, 0}, INFINITY},
     {EF_MAX, 0, {2, 3}, 3},
     {EF_MAX, 0, {NAN, 3}, NAN},
     {EF_MIN, 0, {2, 3}, 2},

@@ -66,6 +66,19 @@ static const char *const own[] = {
     "output u = sub(min(cast[f32](b), log2(add(exp2(y), 1))), recip(add(sqrt(abs(y)), 1)))\n"
     "output v = cast[i64](mul(x, 3))\n"
     "output w = reduce[min, -2](a)\n",
+    /* Quotients and remainders, by 0 (i, and elements of a) and by negative numbers too. */
+    "program divisions\n"
+    "dim m = 5\ndim n = 7\n"
+    "input a: i64[m, n]\ninput b: i32[n]\ninput x: f32[m, n]\ninput y: f32[m, n]\ninput z: f64[m, n]\n"
+    "i = iota[n]\n"
+    "c = sub(a, 4)\n"
+    "output o = add(mod(c, i), floordiv(c, i))\n"
+    "output p = add(mod(mul(c, 5), sub(b, 3)), floordiv(mul(c, 5), sub(b, 3)))\n"
+    "output q = add(mod(c, -3), floordiv(c, -3))\n"
+    "output r = add(floordiv(17, c), mod(17, c))\n"
+    "output s = floordiv(mul(x, 10), 0.7)\n"
+    "output t = mod(mul(x, 10), y)\n"
+    "output u = add(mod(z, 0.3), floordiv(z, -0.3))\n",
     /* Reductions along every dimension, with every base reducer. */
     "program reductions\n"
     "dim m = 5\ndim n = 7\ndim k = 3\n"
