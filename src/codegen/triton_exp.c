@@ -4,8 +4,8 @@
  * factors and choices, so that exp(c x - m) is exp2 of one fused multiplication and addition, and the factor of m is
  * applied to a whole row once.
  *
- * Guards of running states stand where they cost least (reducer.h: where a producer is still its identity, what goes
- * with it is 0). Where g = max(a) is -inf, so is all of a; then exp(a - b) with b >= g is 0 when b is replaced by
+ * Guards of running states stand where they cost least (kernel/reduce.c: where a producer is still its identity, the
+ * state is 0). Where g = max(a) is -inf, so is all of a; then exp(a - b) with b >= g is 0 when b is replaced by
  * anything finite, and no element needs a choice. And a sum that has seen nothing is 0 whatever finite factor it gets,
  * so the choice is made on the factor. */
 #include <math.h>

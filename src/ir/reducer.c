@@ -79,24 +79,22 @@ static double base_update(ef_reducer_kind kind, double state, double in)
     return ef_op_apply(op[kind], 0, (double[]){state, in});
 }
 
-/* Whether a producer has seen nothing: some leaf still is its identity. */
-static bool nothing_seen(const ef_ctx *ctx, ef_reducer producer, const double *state)
-{
-    ef_reducer leaf[EF_MAX_LEAVES];
-    for (unsigned i = 0, n = ef_reducer_leaves(ctx, producer, leaf); i < n; i++)
-        if (state[i] == ef_reducer_identity(leaf[i]))
-            return true;
-    return false;
-}
-
 /* h applied to all consumer leaves: value[] seen under producer `from` becomes value[] under producer `to`. */
 static void repair(const ef_ctx *ctx, const ef_reducer_info *info, double *value, const double *from, const double *to)
 {
-    ef_reducer leaf[EF_MAX_LEAVES];
-    unsigned n = ef_reducer_leaves(ctx, info->right, leaf);
-    bool nothing = nothing_seen(ctx, info->left, from);
+    ef_reducer producer[EF_MAX_LEAVES], leaf[EF_MAX_LEAVES];
+    unsigned producers = ef_reducer_leaves(ctx, info->left, producer), n = ef_reducer_leaves(ctx, info->right, leaf);
+    bool nothing = false, first = false;
+    for (unsigned i = 0; i < producers; i++) {
+        double identity = ef_reducer_identity(producer[i]);
+        nothing = nothing || from[i] == identity;
+        first = first || (from[i] == identity && to[i] != identity);
+    }
     for (unsigned i = 0; i < n; i++)
-        value[i] = nothing ? ef_reducer_identity(leaf[i]) : ef_scalar_eval(ctx, info->h[i], value[i], from, to);
+        if (first)
+            value[i] = ef_reducer_identity(leaf[i]);
+        else if (!nothing)
+            value[i] = ef_scalar_eval(ctx, info->h[i], value[i], from, to);
 }
 
 void ef_reducer_update(const ef_ctx *ctx, ef_reducer reducer, double *state, const double *in)

@@ -5,8 +5,10 @@
  * state is (s, c) and its inputs are (g, y) with y computed from the LOCAL producer value g:
  *     s' = r1(s, g);   c' = r2(h(c, s, s'), h(y, g, s')).
  * h has one scalar term for every leaf of r2's state, over the parameters c (that leaf), s (old producer leaves) and t
- * (new producer leaves), applied pointwise with broadcasting. Where a producer value is still its reducer's identity,
- * the contribution that goes with it is the identity of r2 (nothing has been seen yet). */
+ * (new producer leaves), applied pointwise with broadcasting. Where a leaf of the producer is still its reducer's
+ * identity, nothing has been seen: what goes with that is the identity of r2 as soon as something is seen, and stays as
+ * it is (h(c, s, s) = c) until then. So a row that is masked altogether ends as what y is there, which is NaN for a
+ * softmax as in the program that it comes from, and a masked tile before others leaves no trace. */
 #ifndef EF_IR_REDUCER_H
 #define EF_IR_REDUCER_H
 

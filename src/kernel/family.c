@@ -191,20 +191,36 @@ static uint64_t hash_attr(hashing *h, const ef_knode *node)
     }
 }
 
+/* The node of a loop's result that this is, itself or as the choice of NaN; EF_NONE: of none that is left out. */
+static ef_kid operand_of_loop(const hashing *h, ef_kid id)
+{
+    const ef_knode *node = ef_kernel_node(h->kernel, id), *result = node;
+    if (!h->gone)
+        return EF_NONE;
+    if (node->op == EF_SELECT)
+        result = ef_kernel_node(h->kernel, node->child[2]);
+    if (result->op != EF_K_RESULT)
+        return EF_NONE;
+    const ef_kloop *loop = &h->kernel->loops.at[ef_k_loop_of(result->attr)];
+    unsigned leaf = ef_k_leaf_of(result->attr);
+    return h->gone[loop->iter] && (node == result || loop->result[leaf] == id) ? loop->in[leaf] : EF_NONE;
+}
+
 /* What a node is when iterators are left out: a view that no longer cuts is its operand, and the result of a loop that
  * has one iteration is the loop's operand. */
 static ef_kid behind(const hashing *h, ef_kid id)
 {
     for (;;) {
         const ef_knode *node = ef_kernel_node(h->kernel, id);
+        ef_kid operand = operand_of_loop(h, id);
         if (node->op == EF_VIEW) {
             const ef_knode *child = ef_kernel_node(h->kernel, node->child[0]);
             for (unsigned i = 0; i < node->rank; i++)
                 if (stays(h, node->dim[i].cut) != stays(h, child->dim[i].cut))
                     return id;
             id = node->child[0];
-        } else if (node->op == EF_K_RESULT && h->gone && h->gone[h->kernel->loops.at[ef_k_loop_of(node->attr)].iter]) {
-            id = h->kernel->loops.at[ef_k_loop_of(node->attr)].in[ef_k_leaf_of(node->attr)];
+        } else if (operand != EF_NONE) {
+            id = operand;
         } else {
             return id;
         }

@@ -70,6 +70,8 @@ typedef struct {
     ef_kid state[EF_MAX_LEAVES], next[EF_MAX_LEAVES];
     ef_kid in[EF_MAX_LEAVES]; /* its operand; nodes that `next` need not use */
     ef_kid node;              /* its EF_K_LOOP */
+    ef_kid
+        result[EF_MAX_LEAVES]; /* what it leaves: its EF_K_RESULT, but NaN where that has come to mean nothing seen */
     unsigned keeps;
     ef_kid keep[EF_MAX_LEAVES]; /* bool nodes: an iteration in which none of them holds anywhere changes nothing */
 } ef_kloop;

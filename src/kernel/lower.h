@@ -76,8 +76,24 @@ uint32_t ef_loop_open(ef_lowering *l, ef_iter iter);
 bool ef_loop_close(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *operand, unsigned leaves,
                    ef_kid *result);
 
+/* nothing.c: what y, an operand of a repaired reduction's consumer, is in rows in which the producer's leaf g has seen
+ * nothing, before (g) and after (next): the consumer's identity, NaN, or not known. */
+typedef enum { EF_NOTHING_UNKNOWN, EF_NOTHING_IDENTITY, EF_NOTHING_NAN } ef_nothing;
+ef_nothing ef_lower_nothing(const ef_lowering *l, ef_reducer base, ef_kid g, ef_kid next, ef_kid y,
+                            ef_reducer consumer);
+
+/* A repaired reducer inside of a loop's: its first leaf, and, for each leaf of its consumer,
+ * for which of the producer's leaves (a bit mask, from the loop's first leaf) it is known what stands where they have
+ * seen nothing: such contributions to the state are the identity. */
+typedef struct {
+    unsigned first;
+    ef_reducer reducer;
+    uint32_t settled[EF_MAX_LEAVES];
+} ef_loop_repair;
+
 /* mask.c: finds under which conditions an iteration changes the state. */
-void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *in);
+void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *in,
+                        const ef_loop_repair *repair, unsigned repairs);
 
 /* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
 unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid *out);

@@ -2,10 +2,10 @@
  *
  * A reduction's operand may be its reducer's identity wherever a condition fails: select(c, x, -inf) under a maximum,
  * select(c, x, 0) under a sum, a sum of x and such a mask under a maximum. An iteration in which the conditions of all
- * operands hold nowhere leaves the state as it is. For a repaired reducer the producer's operand decides: where that is
- * the identity, so is what goes with it (reducer.h), and h(c, s, s) = c. Code generators decide whether a condition can
- * hold somewhere in a tile from the tile's range of positions. When in doubt, nothing is skipped: a condition found
- * here is sufficient, not necessary. */
+ * operands hold nowhere leaves the state as it is. For a repaired reducer the producer's operand decides, if it is
+ * known what the consumer is where the producer sees nothing (nothing.c): then what goes with it is the identity as
+ * well, and h(c, s, s) = c. Code generators decide whether a condition can hold somewhere in a tile from the tile's
+ * range of positions. When in doubt, nothing is skipped: a condition found here is sufficient, not necessary. */
 #include <math.h>
 #include <string.h>
 
@@ -34,6 +34,8 @@ static ef_kid logic(ef_lowering *l, ef_op op, ef_kid a, ef_kid b)
 typedef struct {
     ef_lowering *l;
     unsigned visits;
+    const ef_loop_repair *repair;
+    unsigned repairs;
 } search;
 
 static ef_kid find(search *s, ef_kid id, double value);
@@ -76,24 +78,44 @@ static ef_kid find(search *s, ef_kid id, double value)
     }
 }
 
-/* The conditions of the leaves that decide; false when one is not known. */
-static bool find_leaves(search *s, ef_reducer reducer, const ef_kid *in, ef_kid *keep, unsigned *keeps)
+/* Whether leaves that see nothing (a bit mask) decide for a repaired reducer, which begins at a leaf of the loop's. */
+static bool decides(const search *s, ef_reducer reducer, unsigned first, uint32_t leaves)
+{
+    for (unsigned i = 0; i < s->repairs; i++) {
+        const ef_loop_repair *r = &s->repair[i];
+        bool all = r->first == first && r->reducer == reducer;
+        for (unsigned k = 0; all && k < ef_reducer_at(s->l->ctx, reducer)->terms; k++)
+            all = (r->settled[k] & leaves) != 0;
+        if (all)
+            return true;
+    }
+    return false;
+}
+
+/* The conditions of the leaves that decide, from the loop's leaf `first`, and which these are; 0 when one is not known.
+ */
+static uint32_t find_leaves(search *s, ef_reducer reducer, unsigned first, const ef_kid *in, ef_kid *keep,
+                            unsigned *keeps)
 {
     const ef_reducer_info info = *ef_reducer_at(s->l->ctx, reducer);
     if (info.leaves == 1)
-        return (keep[(*keeps)++] = find(s, in[0], ef_reducer_identity(reducer))) != EF_NONE;
-    if (!find_leaves(s, info.left, in, keep, keeps))
-        return false;
-    return info.kind == EF_RED_REPAIRED ||
-           find_leaves(s, info.right, in + ef_reducer_at(s->l->ctx, info.left)->leaves, keep, keeps);
+        return (keep[(*keeps)++] = find(s, in[first], ef_reducer_identity(reducer))) != EF_NONE ? 1u << first : 0;
+    uint32_t left = find_leaves(s, info.left, first, in, keep, keeps);
+    if (!left)
+        return 0;
+    if (info.kind == EF_RED_REPAIRED)
+        return decides(s, reducer, first, left) ? left : 0;
+    uint32_t right = find_leaves(s, info.right, first + ef_reducer_at(s->l->ctx, info.left)->leaves, in, keep, keeps);
+    return right ? left | right : 0;
 }
 
-void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *in)
+void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *in,
+                        const ef_loop_repair *repair, unsigned repairs)
 {
     ef_kid keep[EF_MAX_LEAVES];
     unsigned keeps = 0;
-    search s = {.l = l};
-    if (!find_leaves(&s, reducer, in, keep, &keeps))
+    search s = {.l = l, .repair = repair, .repairs = repairs};
+    if (!find_leaves(&s, reducer, 0, in, keep, &keeps))
         return;
     ef_kloop *at = &l->kernel->loops.at[loop];
     at->keeps = keeps;

@@ -143,9 +143,27 @@ static ef_point extreme_point(uint32_t extreme, double value, ef_rng *rng)
 
 #define MOST_INPUTS 8 /* of a producer's operand: 256 subsets are tried; more inputs are refused */
 
-/* The evaluator and the generated loops skip a contribution for which some leaf of the local producer value still is
- * the identity. That is right only when such a contribution is the consumer's identity: wherever that leaf's operand
- * G(x) is its identity, f(x, s) must be the consumer's, for every s. Any part of G's inputs may be what makes it so. */
+/* Whether f under a producer's leaf that has seen nothing is the same whatever the other leaves are: with the local
+ * values it is then what it is with those of the end. */
+static bool the_same_with_nothing(const ef_synthesis *y, ef_expr f, unsigned which, ef_reducer base, ef_point p,
+                                  ef_rng *rng)
+{
+    double first = 0;
+    for (unsigned round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < EF_MAX_LEAVES; i++)
+            p.s[i] = i == which ? ef_reducer_identity(base) : 0.1 + fabs(ef_rng_normal(rng));
+        double value = ef_repair_value(y, f, &p);
+        first = round == 0 ? value : first;
+        if (!close_to(value, first))
+            return false;
+    }
+    return true;
+}
+
+/* A contribution for which some leaf of the local producer value is the identity is dropped as soon as that leaf has
+ * seen something (reducer.h). That is right only when such a contribution is the consumer's identity: wherever that
+ * leaf's operand G(x) is its identity, f(x, s) must be the consumer's, for every s but those in which the leaf has seen
+ * nothing. Any part of G's inputs may be what makes it so. */
 bool ef_repair_identities(const ef_synthesis *y, const ef_joint_image *j, unsigned which, ef_reducer base,
                           ef_reducer consumer_base)
 {
@@ -160,8 +178,10 @@ bool ef_repair_identities(const ef_synthesis *y, const ef_joint_image *j, unsign
         for (unsigned e = 0; e < 4; e++)
             for (unsigned round = 0; round < 4; round++) {
                 ef_point p = extreme_point(extreme, extremes[e], &rng);
-                if (ef_repair_value(y, operand, &p) == ef_reducer_identity(base) &&
-                    ef_repair_value(y, j->f, &p) != ef_reducer_identity(consumer_base))
+                if (ef_repair_value(y, operand, &p) != ef_reducer_identity(base))
+                    continue;
+                if (ef_repair_value(y, j->f, &p) != ef_reducer_identity(consumer_base) ||
+                    !the_same_with_nothing(y, j->f, which, base, p, &rng))
                     return false;
             }
     return true;

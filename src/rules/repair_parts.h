@@ -88,7 +88,8 @@ bool ef_repair_proved(ef_synthesis *y, const ef_consumer_leaf *leaf);
 bool ef_repair_checked(ef_synthesis *y, const ef_consumer_leaf *leaf);
 /* The sign of a closed function of the producer's leaves, once each has seen something. */
 ef_sign ef_repair_sign(const ef_synthesis *y, const ef_joint_image *j, const ef_reducer *base, ef_scalar term);
-/* Whether f is the consumer's identity wherever the producer's operand is its identity. */
+/* Whether f is the consumer's identity wherever the producer's operand is its identity, once that leaf has seen
+ * something, and the same whatever the other leaves are as long as it has not. */
 bool ef_repair_identities(const ef_synthesis *y, const ef_joint_image *j, unsigned which, ef_reducer base,
                           ef_reducer consumer_base);
 /* Whether f with local values is finite wherever it is finite with those of the end. */

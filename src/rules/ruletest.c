@@ -171,15 +171,15 @@ static bool any_finite(const ef_evaluation *e, unsigned root)
     return false;
 }
 
-/* What the right side has to be where the left side is `left`: finite and close where that is finite, not finite and
- * not the other infinity where it is infinite, anything where it is undefined. */
+/* What the right side has to be where the left side is `left`: finite and close where that is finite, not finite where
+ * it is not, and never the other infinity. */
 static double element_error(double left, double right)
 {
-    if (isnan(left) || left == right)
+    if (left == right)
         return 0;
-    if (isinf(left))
-        return isnan(right) ? 0 : INFINITY;
-    return isfinite(right) ? fabs(left - right) : INFINITY;
+    if (isfinite(left))
+        return isfinite(right) ? fabs(left - right) : INFINITY;
+    return isnan(right) || (isnan(left) && isinf(right)) ? 0 : INFINITY;
 }
 
 static double difference(const ef_evaluation *e, double scale)

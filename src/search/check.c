@@ -468,9 +468,10 @@ static bool speaks_of_extents(const checker *c, uint32_t step)
 }
 
 /* The largest difference beyond rounding, relative to the largest value, over two tensors; counts the elements that
- * were compared. Rules speak of real arithmetic: of what is not a number before (a fully masked tile has -inf - -inf),
- * nothing is said. After a native rule there must be a number where there was one; an instance of another rule may
- * stand for its rule in either direction. */
+ * were compared. Rules speak of real arithmetic: of what is not a number before, nothing is said (infinite inputs are
+ * drawn everywhere, and 0 times infinity, which a masked weight gives, is lost with a masked tile; ruletest.c draws
+ * them as masks only and is strict). After a native rule there must be a number where there was one; an instance of
+ * another rule may stand for its rule in either direction. */
 static double difference(const ef_tensor *a, const ef_tensor *b, bool native, uint64_t *compared)
 {
     double largest = 0, scale = 0;

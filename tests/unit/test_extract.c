@@ -136,8 +136,7 @@ static unsigned draw_tiles(ef_ctx *ctx, ef_rng *rng, const bool *kept, ef_tile *
     return n;
 }
 
-/* Rows that are masked entirely give NaN in plain code, and 0 in a repaired form that is normalised as it goes, which
- * is a known difference: where NaN is wanted 0 is let pass, and nothing else. */
+/* Rows that are masked entirely give NaN in a softmax: every candidate must give NaN there, and nowhere else. */
 static double poisoned_difference(const ef_evaluation *want, const ef_evaluation *have, uint32_t output)
 {
     const ef_tensor *a = ef_evaluation_at(want, output, 0), *b = ef_evaluation_at(have, output, 0);
@@ -146,10 +145,8 @@ static double poisoned_difference(const ef_evaluation *want, const ef_evaluation
     for (unsigned i = 0; i < a->rank; i++)
         size *= a->extent[i];
     for (uint64_t i = 0; i < size; i++) {
-        if (isnan(a->data[i])) {
-            largest = isnan(b->data[i]) || b->data[i] == 0 ? largest : INFINITY;
+        if (isnan(a->data[i]) && isnan(b->data[i]))
             continue;
-        }
         if (!isfinite(a->data[i]) || !isfinite(b->data[i])) {
             largest = a->data[i] == b->data[i] ? largest : INFINITY;
             continue;

@@ -14,8 +14,10 @@
 
 #define ROLL "repaired(max, product(sum, sum), mul(c, exp(sub(s, t))), mul(c, exp(sub(s, t))))"
 
+#define NORMAL_ROLL "repaired(max, repaired(sum, sum, mul(c, div(s, t))), mul(c, exp(sub(s, t))), c)"
+
 static const char *const own[] = {
-    /* Rows that a mask empties altogether: the state is still the identity, and no NaN comes out of it. */
+    /* Rows that a mask empties altogether: the maximum stays -inf, and what goes with it is NaN. */
     "program masked_rows\n"
     "dim q = 5\ndim d = 4\ndim s = 7\ndim e = 3\n"
     "input q: f16[q, d]\ninput k: f16[s, d]\ninput v: f16[s, e]\ninput mask: f32[q, s]\n"
@@ -122,6 +124,52 @@ static const char *const own[] = {
     "ot = div(tile_matmul(pt, view[q.0, s.1](v)), lt)\n"
     "roll = reduce[repaired(max, repaired(sum, sum, mul(c, div(s, t))), mul(c, exp(sub(s, t))), c), s.1]"
     "(tuple(mt, tuple(lt, ot)))\n"
+    "output o = combination[q.0](get[1](get[1](roll)))\n",
+    /* The same with a mask, and with the parts stored: rows, and tiles of rows, that see nothing. */
+    "program nested_masked\n"
+    "dim q = 5\ndim d = 4\ndim s = 17\ndim e = 3\n"
+    "input q: f32[q, d]\ninput k: f32[s, d]\ninput v: f32[s, e]\ninput mask: f32[q, s]\n"
+    "st = add(tile_matmul(view[q.0, s.0, s.1](q), transpose[1, 0](view[q.0, s.0, s.1](k))), "
+    "view[q.0, s.0, s.1](mask))\n"
+    "mt = reduce[max, -1](st)\n"
+    "pt = exp(sub(st, mt))\n"
+    "lt = reduce[sum, -1](pt)\n"
+    "ot = div(tile_matmul(pt, view[q.0, s.0, s.1](v)), lt)\n"
+    "roll = reduce[" NORMAL_ROLL ", s.1](tuple(mt, tuple(lt, ot)))\n"
+    "whole = reduce[" NORMAL_ROLL ", s.0](roll)\n"
+    "stored = reduce[" NORMAL_ROLL ", first](view[q.0](combination[q.0](collection[s.0](roll))))\n"
+    "output m = combination[q.0](get[0](whole))\n"
+    "output l = combination[q.0](get[0](get[1](whole)))\n"
+    "output o = combination[q.0](get[1](get[1](whole)))\n"
+    "output p = combination[q.0](get[1](get[1](stored)))\n",
+    /* Positions decide: the first rows see no key, others not those of some tiles, which are not visited. The reducer
+     * is nested the other way: the weighted sum is repaired under both the maximum and the sum. */
+    "program positions_masked\n"
+    "dim q = 7\ndim s = 9\ndim e = 3\n"
+    "input x: f32[q, s]\ninput v: f32[s, e]\n"
+    "seen = gt(reshape[q, 1](iota[q]), add(iota[s], 2))\n"
+    "st = select(view[q.0, s.1](seen), view[q.0, s.1](x), -inf)\n"
+    "mt = reduce[max, -1](st)\n"
+    "pt = exp(sub(st, mt))\n"
+    "lt = reduce[sum, -1](pt)\n"
+    "ot = tile_matmul(div(pt, lt), view[q.0, s.1](v))\n"
+    "two = reduce[repaired(repaired(max, sum, mul(c, exp(sub(s, t)))), sum, mul(c, mul(exp(sub(s0, t0)), div(s1, "
+    "t1)))), s.1](tuple(tuple(mt, lt), ot))\n"
+    "one = reduce[" ROLL ", s.1](tuple(mt, tuple(lt, tile_matmul(pt, view[q.0, s.1](v)))))\n"
+    "output l = combination[q.0](get[1](get[0](two)))\n"
+    "output o = combination[q.0](get[1](two))\n"
+    "output p = combination[q.0](get[1](get[1](one)))\n"
+    "output n = combination[q.0](get[0](get[1](one)))\n",
+    /* A mask on the weights as well: rows that see nothing are 0 where the mask says so, whatever their maximum is. */
+    "program weights_masked\n"
+    "dim q = 5\ndim s = 9\ndim e = 3\n"
+    "input x: f32[q, s]\ninput v: f32[s, e]\ninput mask: bool[q, s]\n"
+    "seen = view[q.0, s.1](mask)\n"
+    "st = select(seen, view[q.0, s.1](x), -inf)\n"
+    "mt = reduce[max, -1](st)\n"
+    "pt = select(seen, exp(sub(st, mt)), 0)\n"
+    "roll = reduce[" ROLL ", s.1](tuple(mt, tuple(reduce[sum, -1](pt), tile_matmul(pt, view[q.0, s.1](v)))))\n"
+    "output l = combination[q.0](get[0](get[1](roll)))\n"
     "output o = combination[q.0](get[1](get[1](roll)))\n",
     /* Unused fields of a stored tuple, and a stored value that two kernels read. */
     "program unused_field\n"
