@@ -260,8 +260,8 @@ typedef struct {
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
     uint64_t seed;      /* of inputs and of the order in which schedules are tried */
     uint64_t limit;     /* implementations of a region to measure at most, 0: as many as the budget allows */
-    /* Called some times a second, perhaps from another thread than the caller's, which waits meanwhile. False: finish
-     * with the best so far, which takes a few more seconds. May be NULL. */
+    /* Called some times a second while measuring, perhaps from another thread than the caller's, which waits meanwhile.
+     * False: as equiforge_interrupt with EQUIFORGE_FINISH. May be NULL. */
     bool (*progress)(void *user, const equiforge_progress *progress);
     void *user; /* for progress */
 } equiforge_optimize_options;
@@ -297,9 +297,17 @@ typedef struct {
  * `equiforge` beside this library, else in PATH; on GPUs they are Python's (equiforge_python). Every measurement is
  * stored when it is made: an optimisation that was interrupted goes on where it was, and one that was done is answered
  * at once. EQUIFORGE_BAD_INPUT when the file cannot be read or there is no such target here; EQUIFORGE_FAILED when
- * nothing can be measured or the output cannot be written. Owned by the session. */
+ * nothing can be measured, the output cannot be written, or it was abandoned. Owned by the session. */
 EF_API equiforge_status equiforge_optimize(equiforge_session *session, const char *path,
                                            const equiforge_optimize_options *options, equiforge_optimum *optimum);
+
+/* How an optimisation is to end early: with the best so far, which takes a few more seconds; or without a result, in a
+ * second or two, as EQUIFORGE_FAILED. Either way every measurement is in the store. */
+typedef enum { EQUIFORGE_FINISH = 1, EQUIFORGE_ABANDON = 2 } equiforge_ending;
+
+/* Ends the optimisation that runs in this session, or else the next one. To be called from any other thread, or from a
+ * signal handler, while the session lives. */
+EF_API void equiforge_interrupt(equiforge_session *session, equiforge_ending how);
 
 /* What optimize can be for. */
 typedef struct {

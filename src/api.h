@@ -10,6 +10,7 @@
 #include "rules/language.h"
 #include "search/derive.h"
 #include "support/arena.h"
+#include "support/interrupt.h"
 #include "support/vec.h"
 
 struct equiforge_session {
@@ -21,6 +22,7 @@ struct equiforge_session {
     ef_arena *inspection; /* of the last file inspected */
     ef_arena *optimum;    /* of the last optimisation */
     ef_arena *python;     /* of the last command line asked for */
+    atomic_int ending;    /* an ef_ending, asked of the optimisation that runs */
 };
 
 struct equiforge_program {

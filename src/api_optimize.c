@@ -15,6 +15,7 @@ typedef struct {
     ef_module_summary summary;
     ef_plan *plan;
     ef_diag *diag;
+    const atomic_int *ending;
     equiforge_status status;
 } optimize_call;
 
@@ -40,6 +41,7 @@ static bool pass_progress(void *user, const ef_progress *p)
 static void optimize_deep(void *user)
 {
     optimize_call *call = user;
+    ef_interrupt_set((ef_interrupt){call->ending, EF_ABANDON});
     ef_optimize_options options = {.budget_s = call->options->budget_s,
                                    .seed = call->options->seed,
                                    .limit = call->options->limit,
@@ -105,14 +107,21 @@ equiforge_status equiforge_optimize(equiforge_session *session, const char *path
         snprintf(store_path, sizeof store_path, "%s", options->store);
     else if (!ef_store_default_path(store_path, sizeof store_path))
         store_path[0] = 0; /* SQLite keeps a store without a name in memory */
-    optimize_call call = {.path = path, .device = &device, .options = options, .diag = diag};
+    optimize_call call = {
+        .path = path, .device = &device, .options = options, .diag = diag, .ending = &session->ending};
     call.store = ef_store_open(store_path, &note);
     ef_with_deep_stack(optimize_deep, &call);
+    atomic_store(&session->ending, EF_GO_ON);
     ef_store_close(call.store);
     if (call.status == EQUIFORGE_OK)
         report(&call, note.text, ef_api_arena(&session->optimum), optimum);
     ef_plan_free(call.plan);
     return call.status;
+}
+
+void equiforge_interrupt(equiforge_session *session, equiforge_ending how)
+{
+    atomic_store(&session->ending, how == EQUIFORGE_ABANDON ? EF_ABANDON : EF_FINISH);
 }
 
 size_t equiforge_targets(const equiforge_target **targets)

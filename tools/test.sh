@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # All that `make test` checks, after set-up. Every stage runs even when an earlier one failed (but nothing is tested
-# that was not built), and the last line counts them all: "N passed, N failed, N skipped".
+# that was not built), and the last line counts them all: "N passed, N failed, N skipped". Ctrl-C ends all of it.
 set -euo pipefail
+trap 'echo "== interrupted"; exit 130' INT
+trap 'echo "== terminated"; exit 143' TERM
 cd "$(dirname "$0")/.."
 
 release_log=build/meson-logs/testlog.json

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "equiforge_session_free": (None, [ctypes.c_void_p]),
     "equiforge_message": (ctypes.c_char_p, [ctypes.c_void_p]),
     "equiforge_optimize": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]),
+    "equiforge_interrupt": (None, [ctypes.c_void_p, ctypes.c_int]),
     "equiforge_plan_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
     "equiforge_plan_close": (None, [ctypes.c_void_p]),
     "equiforge_plan_describe": (ctypes.c_char_p, [ctypes.c_void_p]),
@@ -145,6 +147,47 @@ class Optimum(ctypes.Structure):
     ]
 
 
+_ABANDON = 2  # equiforge_ending
+
+
+def interruptible(call: Callable[[], Any], end: Callable[[], Any] | None = None) -> Any:
+    """call(), in a thread of its own, so that Ctrl-C gets through to this one while the library works.
+
+    When something is raised here meanwhile, `end` makes the call end soon, which is waited for; without an `end` the
+    call goes on by itself.
+    """
+    results: list[Any] = []
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            results.append(call())
+        except BaseException as problem:
+            problems.append(problem)
+        finally:
+            done.set()
+
+    def wait() -> None:
+        # A signal that comes just before a wait does not end it: so no wait is long.
+        while not done.wait(0.1):
+            pass
+
+    thread = threading.Thread(target=work, name="equiforge", daemon=True)
+    try:
+        thread.start()
+        wait()
+    except BaseException:
+        if end is not None:
+            end()
+            if thread.ident is not None:
+                wait()
+        raise
+    if problems:
+        raise problems[0]
+    return results[0]
+
+
 class PlanHandle:
     """An optimised module that the library has read from a file and checked. EquiForgeError when it is not fit.
 
@@ -178,7 +221,7 @@ class PlanHandle:
 
     def prepare(self, region: int) -> Callable[[Any, Any], None]:
         """Compiles and loads a region in C: a function of arrays of addresses, inputs and outputs."""
-        if function("equiforge_plan_prepare")(self._plan, region, self._threads):
+        if interruptible(lambda: function("equiforge_plan_prepare")(self._plan, region, self._threads)):
             raise EquiForgeError(self._message())
         # The handle must live as long as the function.
         return lambda ins, outs: function("equiforge_plan_call")(self._plan, region, ins, outs)
@@ -198,16 +241,26 @@ def optimize(  # noqa: PLR0913
     """Optimises a .pt2 or .ef file into an .efz file; returns what is said of it (equiforge_optimum).
 
     `threads` are a CPU's, `limit` bounds the implementations measured of each region; 0: as many as there are, as the
-    budget allows. EquiForgeError when it cannot be done. Ctrl-C finishes with the best so far.
+    budget allows. EquiForgeError when it cannot be done. What `progress` raises, and Ctrl-C, end it within a second or
+    two, without a result; what was measured is in the store, where another call goes on.
     """
+    session = function("equiforge_session_new")()
+    alive = threading.Lock()  # the session's end, and whoever interrupts it
+    ended = False
     raised: list[BaseException] = []
 
-    def call(_: Any, at: Any) -> bool:
+    def abandon() -> None:
+        with alive:
+            if not ended:
+                function("equiforge_interrupt")(session, _ABANDON)
+
+    def tell(_: Any, at: Any) -> bool:
         try:
-            return not raised and (progress is None or progress(at.contents) is not False)
+            return progress is None or progress(at.contents) is not False
         except BaseException as problem:  # nothing may pass through the library
             raised.append(problem)
-            return False
+            abandon()
+            return True
 
     options = Options(
         target.encode(),
@@ -217,24 +270,31 @@ def optimize(  # noqa: PLR0913
         threads,
         1,
         limit,
-        _PROGRESS(call),
+        _PROGRESS(tell),
     )
     # Workers on GPUs are Python's own.
     os.environ.setdefault("EQUIFORGE_PYTHON", sys.executable)
-    session = function("equiforge_session_new")()
-    try:
-        optimum = Optimum()
-        status = function("equiforge_optimize")(
-            session, os.fsencode(archive), ctypes.byref(options), ctypes.byref(optimum)
-        )
-        if raised and not isinstance(raised[0], KeyboardInterrupt):
-            raise raised[0]
-        if status:
-            raise EquiForgeError(function("equiforge_message")(session).decode(errors="replace"))
-        fields = {name: getattr(optimum, name) for name, *_ in Optimum._fields_}
-        return {name: x.decode() if isinstance(x, bytes) else x for name, x in fields.items()}
-    finally:
-        function("equiforge_session_free")(session)
+
+    def work() -> dict[str, Any]:
+        nonlocal ended
+        try:
+            optimum = Optimum()
+            status = function("equiforge_optimize")(
+                session, os.fsencode(archive), ctypes.byref(options), ctypes.byref(optimum)
+            )
+            if raised:
+                raise raised[0]
+            if status:
+                raise EquiForgeError(function("equiforge_message")(session).decode(errors="replace"))
+            fields = {name: getattr(optimum, name) for name, *_ in Optimum._fields_}
+            return {name: x.decode() if isinstance(x, bytes) else x for name, x in fields.items()}
+        finally:
+            with alive:
+                ended = True
+                function("equiforge_session_free")(session)
+
+    found: dict[str, Any] = interruptible(work, abandon)
+    return found
 
 
 def version() -> str:

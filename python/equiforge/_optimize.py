@@ -93,6 +93,7 @@ def optimize(  # noqa: PLR0913, PLR0917
 
     Raises:
         EquiForgeError: the module cannot be exported by torch.export, or nothing can be measured on this machine.
+        KeyboardInterrupt: Ctrl-C ends it within a second or two; another call goes on where it was.
     """
     if freeze:
         raise EquiForgeError("freeze=True is not there yet: leave it out")

@@ -11,12 +11,12 @@
 
 #include "cli.h"
 
-static volatile sig_atomic_t interrupted;
+static equiforge_session *running;
 
 /* The first Ctrl-C finishes with the best so far, the second one ends the process. */
 static void interrupt(int number)
 {
-    interrupted = 1;
+    equiforge_interrupt(running, EQUIFORGE_FINISH);
     signal(number, SIG_DFL);
 }
 
@@ -75,7 +75,7 @@ static bool progress(void *user, const equiforge_progress *p)
 {
     if (*(const bool *)user)
         print_line(p);
-    return !interrupted;
+    return true;
 }
 
 /* ---- results ---- */
@@ -119,7 +119,7 @@ static void print_text(const char *file, const equiforge_optimum *o)
 static int optimize(const char *file, equiforge_optimize_options *options, bool json)
 {
     bool terminal = isatty(STDERR_FILENO);
-    equiforge_session *session = equiforge_session_new();
+    equiforge_session *session = running = equiforge_session_new();
     equiforge_optimum optimum;
     struct sigaction action = {.sa_handler = interrupt};
     options->progress = progress;
@@ -136,6 +136,7 @@ static int optimize(const char *file, equiforge_optimize_options *options, bool 
         print_text(file, &optimum);
     else if (status == EQUIFORGE_OK && !print_json(&optimum))
         status = EQUIFORGE_FAILED;
+    signal(SIGINT, SIG_DFL);
     equiforge_session_free(session);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "egraph/runner.h"
+#include "support/interrupt.h"
 
 /* ---- attributes ---- */
 
@@ -136,13 +137,18 @@ static bool match_slots(matcher *m, const ef_pattern_node *p, ef_op op, uint64_t
     return true;
 }
 
+static bool is_late(const matcher *m)
+{
+    return ef_interrupted() || (m->deadline > 0 && ef_seconds() > m->deadline);
+}
+
 /* Tries one e-node at a position: operator, attribute, then the rest of the pattern under its children. */
 static bool match_node(matcher *m, unsigned position, ef_id n)
 {
     ef_egraph *g = m->g;
     const ef_pattern_node *p = &m->rule->left.node[position];
     ef_op op = (ef_op)g->op.at[n];
-    if ((++m->steps & 63u) == 0 && m->deadline > 0 && ef_seconds() > m->deadline)
+    if ((++m->steps & 63u) == 0 && is_late(m))
         return false;
     if (g->arity.at[n] != p->children)
         return true;
@@ -238,7 +244,7 @@ static bool match_classes(matcher *m, uint32_t since)
         if (ef_find(g, n) != n || (since && g->touched[0].at[n] < since))
             continue;
         m->match.root = m->at[0] = n;
-        if (!match_from(m, 0) || (m->deadline > 0 && ef_seconds() > m->deadline))
+        if (!match_from(m, 0) || is_late(m))
             return false;
     }
     return true;

@@ -112,8 +112,8 @@ typedef struct ef_rule {
 } ef_rule;
 
 /* Calls `yield` for every match below the nodes of the root operator whose class was touched at or after `since`
- * (0: all). Stops early, and returns false, when yield returns false or the clock (ef_seconds) passes `deadline` (0:
- * none), since a search may be long without finding anything. */
+ * (0: all). Stops early, and returns false, when yield returns false, the clock (ef_seconds) passes `deadline` (0:
+ * none) or this thread is interrupted, since a search may be long without finding anything. */
 typedef bool (*ef_yield_fn)(void *user, const ef_match *match);
 bool ef_pattern_search(const ef_scope *scope, const ef_rule *rule, uint32_t since, double deadline, ef_yield_fn yield,
                        void *user);

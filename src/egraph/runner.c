@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "support/interrupt.h"
+
 const char *const ef_stop_names[] = {"saturated",  "node limit",   "iteration limit",
                                      "time limit", "memory limit", "error"};
 
@@ -70,7 +72,7 @@ static bool stopped(ef_runner *r, const ef_limits *limits)
         r->stats.stop = EF_STOP_ERROR;
     else if (limits->node_limit && g->live > limits->node_limit)
         r->stats.stop = EF_STOP_NODES;
-    else if (r->deadline > 0 && ef_seconds() > r->deadline)
+    else if (ef_interrupted() || (r->deadline > 0 && ef_seconds() > r->deadline))
         r->stats.stop = EF_STOP_TIME;
     else if (limits->memory_limit && ef_egraph_memory(g) > limits->memory_limit)
         r->stats.stop = EF_STOP_MEMORY;

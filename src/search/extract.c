@@ -5,6 +5,7 @@
 
 #include "search/extract_private.h"
 #include "support/hash.h"
+#include "support/interrupt.h"
 
 /* 4 TB/s, 400 TFLOP/s, 2 us a launch. */
 static const ef_rates generic = {2.5e-7, 2.5e-9, 2};
@@ -24,7 +25,7 @@ bool ef_out_of_budget(const ef_extractor *x)
     size_t bytes = x->bytes + (size_t)ef_intern_count(x->seen) * SEEN_BYTES;
     if (bytes > (o->memory_limit ? o->memory_limit : (size_t)4 << 30))
         return true;
-    return ef_seconds() - x->start > ef_time_limit(x);
+    return ef_interrupted() || ef_seconds() - x->start > ef_time_limit(x);
 }
 
 /* Makes `matrix` transitive. */

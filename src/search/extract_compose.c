@@ -6,6 +6,7 @@
 
 #include "search/extract_private.h"
 #include "support/hash.h"
+#include "support/interrupt.h"
 
 /* ---- what a choice needs ---- */
 
@@ -331,7 +332,7 @@ static const struct {
 /* When all time is up, some program is better than none. */
 static bool is_over(const ef_extractor *x, uint64_t states)
 {
-    bool patient = x->complete.count == 0 && ef_seconds() - x->start < 2 * ef_time_limit(x);
+    bool patient = x->complete.count == 0 && ef_seconds() - x->start < 2 * ef_time_limit(x) && !ef_interrupted();
     return (ef_out_of_budget(x) && !patient) || (x->program_cap && states > x->program_cap && x->complete.count);
 }
 

@@ -12,6 +12,7 @@
 
 #include "search/extract_private.h"
 #include "support/hash.h"
+#include "support/interrupt.h"
 
 void ef_load_picks(ef_extractor *x, const uint32_t *pick, uint32_t picks)
 {
@@ -337,6 +338,8 @@ static void expand(ef_extractor *x, ef_partials *queue, const ef_partial *p, uin
 
 static bool is_over(const ef_extractor *x, uint64_t states, bool found)
 {
+    if (ef_interrupted())
+        return true;
     if (ef_out_of_budget(x))
         return found || states > x->kernel_cap || x->complete.count;
     return x->kernel_cap && states > x->kernel_cap * (found ? 1 : PATIENCE);

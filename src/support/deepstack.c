@@ -5,17 +5,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "support/interrupt.h"
+
 #define LARGEST ((size_t)1 << 30)
 #define SMALLEST ((size_t)16 << 20)
 
 typedef struct {
     void (*fn)(void *);
     void *arg;
+    ef_interrupt interrupt; /* of the thread that waits */
 } work;
 
 static void *run(void *user)
 {
     const work *w = user;
+    ef_interrupt_set(w->interrupt);
     w->fn(w->arg);
     return NULL;
 }
@@ -33,7 +37,7 @@ static bool run_with(work *w, size_t size)
 
 void ef_with_deep_stack(void (*fn)(void *), void *arg)
 {
-    work w = {fn, arg};
+    work w = {fn, arg, ef_interrupt_get()};
     for (size_t size = LARGEST; size >= SMALLEST; size /= 2)
         if (run_with(&w, size))
             return;

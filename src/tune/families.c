@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/interrupt.h"
+
 /* ---- one family ---- */
 
 static uint64_t structure_hash(const ef_kgraph *graph)
@@ -205,12 +207,12 @@ static int fastest_first(const void *a, const void *b)
 }
 
 /* Puts families in the order of what they could take on the device (paper, section 6.2). One that cannot be ranked
- * keeps its estimate. */
+ * keeps its estimate, and so do those that an interruption came before. */
 static void rank(ef_families *all, const ef_families_options *options)
 {
     const ef_target *target = options->target ? ef_target_named(options->target) : NULL;
     ef_diag ignored = {0};
-    for (uint32_t i = 1; i < all->list.count && target; i++) {
+    for (uint32_t i = 1; i < all->list.count && target && !ef_interrupted(); i++) {
         ef_ranking ranking;
         if (!ef_rank(all->list.at[i].graph, target, options->threads, &ranking, &ignored))
             continue;
@@ -252,7 +254,7 @@ static void search(ef_families *all, const ef_families_options *options, ef_diag
     ef_gather_options wanted = {options->saturation_s, options->extraction_s, LOOK_AT * options->keep};
     all->gathered = ef_gather(all->program, &wanted, diag);
     all->candidates = all->gathered->found;
-    for (uint32_t i = 0; i < all->gathered->list.count; i++)
+    for (uint32_t i = 0; i < all->gathered->list.count && !ef_interrupted(); i++)
         add_candidate(all, &all->gathered->list.at[i], options);
     drop_covered(all);
     rank(all, options);

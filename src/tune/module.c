@@ -88,7 +88,9 @@ static bool optimize_one(course *c, distinct *d, double left_weight)
     options.budget_s = fmax(options.budget_s, 0.1);
     options.user = c;
     options.progress = c->options->progress && !c->stopped ? pass_progress : NULL;
-    return ef_optimize(d->program, c->device, &c->pool, c->store, &options, c->plan->arena, &d->optimum, c->diag);
+    bool fine = ef_optimize(d->program, c->device, &c->pool, c->store, &options, c->plan->arena, &d->optimum, c->diag);
+    c->stopped = c->stopped || d->optimum.stopped;
+    return fine;
 }
 
 static bool optimize_all(course *c)

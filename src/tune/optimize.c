@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "egraph/runner.h"
+#include "support/interrupt.h"
 #include "tune/canonical.h"
 #include "tune/flight.h"
 #include "tune/optimum.h"
@@ -44,12 +45,10 @@ typedef struct {
 
 /* ---- progress ---- */
 
-static bool report(run *r, ef_stage stage)
+static void tell(const run *r, ef_stage stage, bool *go_on)
 {
     double now = ef_seconds(), best = 0;
     ef_tune_point point;
-    if (!r->options->progress)
-        return true;
     ef_progress p = {.stage = stage, .elapsed_s = now - r->start, .left_s = fmax(r->end - now, 0)};
     p.families = r->families ? r->families->list.count : 0;
     p.left = r->tuner ? ef_tuner_left(r->tuner) : 0;
@@ -58,10 +57,23 @@ static bool report(run *r, ef_stage stage)
     p.best_us = r->tuner && ef_tuner_best(r->tuner, &point, &best) ? best : 0;
     p.original_us = r->flight ? r->flight->original_us : 0;
     p.floor_us = r->flight ? r->flight->floor_us : 0;
-    if (r->options->progress(r->options->user, &p))
-        return true;
-    r->out->stopped = true;
-    return false;
+    *go_on = r->options->progress(r->options->user, &p);
+}
+
+/* Tells how it stands. False: somebody asked to end. What is only measured as it is, after such an end, ends for
+ * EF_ABANDON alone. */
+static bool report(run *r, ef_stage stage)
+{
+    bool go_on = r->options->plain || ef_interrupt_asked() < EF_FINISH;
+    if (go_on && r->options->progress)
+        tell(r, stage, &go_on);
+    r->out->stopped = r->out->stopped || !go_on;
+    return go_on && !ef_interrupted();
+}
+
+static bool abandoned(const run *r)
+{
+    return ef_interrupted() && !ef_fail(r->diag, "it was interrupted; what was measured until then is in the store");
 }
 
 /* ---- before tuning ---- */
@@ -95,7 +107,10 @@ static void search(run *r, const ef_families_options *options, ef_diag *diag)
     pump p = {.flight = r->flight};
     pthread_t thread;
     bool beside = pthread_create(&thread, NULL, serve, &p) == 0;
+    ef_interrupt before = ef_interrupt_get();
+    ef_interrupt_set((ef_interrupt){before.flag, EF_FINISH});
     r->families = ef_families_new(r->program, options, diag);
+    ef_interrupt_set(before);
     p.stop = true;
     if (beside)
         pthread_join(thread, NULL);
@@ -132,10 +147,10 @@ static bool prepare(run *r)
     r->out->families = r->families->list.count;
     r->out->candidates = r->families->candidates;
     r->tuner = ef_tuner_new(r->options->seed);
-    while (!ef_flight_ready(r->flight, 0.1, r->diag))
+    while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag))
         if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() - r->start > PREPARE_TIMEOUT_S)
             return ef_fail(r->diag, "stopped before anything was measured");
-    return true;
+    return !r->diag->failed;
 }
 
 /* ---- tuning ---- */
@@ -209,7 +224,7 @@ static void confirm(run *r, ef_trip *best)
         if (!is_original(r, trip.family, trip.choice))
             ef_flight_launch(r->flight, r->families, &trip);
     }
-    while (r->flight->trips.count + r->flight->landed.count && !ef_flight_broken(r->flight)) {
+    while (r->flight->trips.count + r->flight->landed.count && !ef_flight_broken(r->flight) && !ef_interrupted()) {
         if (!ef_flight_land(r->flight, r->families, 0.2, &done))
             continue;
         if (is_original(r, done.family, done.choice) && isfinite(done.us) && r->device->measures_original)
@@ -226,6 +241,8 @@ static bool finish(run *r, bool settled, ef_store *store)
     ef_trip best;
     report(r, EF_STAGE_CONFIRM);
     confirm(r, &best);
+    if (abandoned(r))
+        return false;
     if (!isfinite(best.us))
         return ef_fail(r->diag, "nothing that was measured is right, not even the program as it is: %s",
                        ef_flight_broken(r->flight) ? ef_flight_broken(r->flight) : r->flight->last_error);
@@ -241,7 +258,7 @@ static bool finish(run *r, bool settled, ef_store *store)
         is_original(r, best.family, best.choice) || (!r->device->measures_original && best.us >= o->original_us);
     o->elapsed_s = ef_seconds() - r->start;
     ef_optimum_describe(o, r->families, &best, r->device, r->arena, r->diag);
-    if (r->diag->failed)
+    if (r->diag->failed || abandoned(r))
         return false;
     /* Nothing was tried of what was only measured as it is: another run is to try it. */
     if (!r->options->plain)

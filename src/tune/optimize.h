@@ -28,7 +28,8 @@ typedef struct {
     bool plain;         /* no search: only the program as it is is measured */
     uint32_t keep;      /* families at most, 0: 64 */
     uint64_t limit;     /* measured candidates at most, failures too; 0: as many as the budget allows */
-    /* Called some times a second while measuring; false: finish with the best so far. May be NULL. */
+    /* Called some times a second while measuring; false: finish with the best so far. May be NULL. What this thread
+     * works under (support/interrupt.h) ends it too. */
     bool (*progress)(void *user, const ef_progress *progress);
     void *user;
 } ef_optimize_options;
@@ -43,7 +44,7 @@ typedef struct {
     uint64_t family;
     bool stored;   /* answered from the store */
     bool original; /* the program itself is the best that was found */
-    bool stopped;  /* progress asked to stop */
+    bool stopped;  /* something asked to stop */
     const char *schedule, *source, *entry;
     const char *program;   /* the candidate, in text form */
     const char *reference; /* the program that it implements, in text form: the one that was asked for, or one that

@@ -217,6 +217,22 @@ def test_interrupted(equiforge, simple, store):
     assert result["best_us"] <= result["original_us"]
 
 
+def test_interrupted_in_search(equiforge, store, root):
+    """The search, which would take much longer, does not hold up Ctrl-C."""
+    program = root / "tests/programs/diff_attn.ef"
+    process = start(equiforge, "optimize", program, "--target", "cpu", "--budget", "600s", "--store", store)
+    deadline = time.monotonic() + 60
+    while not (store.exists() and tables(store)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    start_s = time.monotonic()
+    process.communicate(timeout=60)
+    assert process.returncode in (0, 1)  # whether the program itself was measured by then
+    assert time.monotonic() - start_s < 20
+
+
 def test_several_at_once(equiforge, simple, store):
     arguments = (
         "optimize",

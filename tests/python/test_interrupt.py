@@ -1,0 +1,95 @@
+"""Ctrl-C: an optimisation ends at once, wherever it is, with its workers, and leaves a store that another one goes on
+with; `make test` ends too."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+
+import equiforge
+from bench.workloads import workload
+
+AT_ONCE_S = 3.0  # a second is the aim; machines may be busy
+
+
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def children() -> list[int]:
+    """Processes that this one started and that are not gone."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid():
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(("stage", "measured"), [("search", 0), ("prepare", 0), ("tune", 3)])
+def test_interrupted(stage, measured, tmp_path):
+    module, inputs = workload("attn_sinks").make(small=True)
+    before, sent = set(children()), []
+
+    def interrupt(progress):
+        if not sent and progress.stage == stage and progress.measured >= measured:
+            os.kill(os.getpid(), signal.SIGINT)
+            sent.append(time.perf_counter())
+
+    with pytest.raises(KeyboardInterrupt):
+        equiforge.optimize(module, inputs, budget="5m", progress=interrupt)
+    assert time.perf_counter() - sent[0] < AT_ONCE_S
+    assert set(children()) <= before
+    with sqlite3.connect(tmp_path / "equiforge/store.db") as store:
+        assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert store.execute("SELECT count(*) FROM result").fetchone()[0] >= measured
+        assert store.execute("SELECT count(*) FROM best").fetchone()[0] == 0
+
+
+def test_goes_on_after_it():
+    """What was measured before Ctrl-C is known to the next call."""
+    module, inputs = workload("rmsnorm_linear/B8").make(small=True)
+
+    def interrupt(progress):
+        if progress.measured >= 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        equiforge.optimize(module, inputs, budget="5m", progress=interrupt)
+    fast = equiforge.optimize(module, inputs, budget="3s")
+    assert torch.allclose(fast(*inputs), module(*inputs), rtol=2e-2, atol=2e-2)
+
+
+def test_make_test_ends(tmp_path):
+    """No stage comes after the one that Ctrl-C ended."""
+    for folder in ("tools", "bin", "build/meson-logs"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "tools/test.sh", tmp_path / "tools/test.sh")
+    for tool in ("make", "meson"):
+        fake = tmp_path / "bin" / tool
+        fake.write_text(f'#!/bin/sh\necho {tool} "$@" >> {tmp_path}/calls\n[ {tool} = make ] || exec sleep 60\n')
+        fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    run = subprocess.Popen(
+        [tmp_path / "tools/test.sh"], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 20
+    while "meson" not in ((tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+    out, _ = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert "interrupted" in out
+    assert "command line" not in out
