@@ -95,34 +95,56 @@ static uint64_t finite_outputs(const reference_run *run, ef_data *data, ef_draw 
     return ef_data_finite(run->graph, &run->schedule, data);
 }
 
-static double scale_of_large(const reference_run *run, ef_data *data, uint64_t seed)
+static const double large_scales[] = {100, 16, 4, 1};
+#define SCALES (sizeof large_scales / sizeof *large_scales)
+
+/* The first of the scales from `first` on with which the program leaves float32 in no output. */
+static unsigned scale_of_large(const reference_run *run, ef_data *data, unsigned first, uint64_t seed)
 {
-    static const double scales[] = {100, 16, 4};
     uint64_t normal = finite_outputs(run, data, EF_DRAW_NORMAL, 1, seed);
-    for (unsigned i = 0; i < sizeof scales / sizeof *scales; i++)
-        if (finite_outputs(run, data, EF_DRAW_LARGE, scales[i], seed) >= normal)
-            return scales[i];
-    return 1;
+    while (first + 1 < SCALES && finite_outputs(run, data, EF_DRAW_LARGE, large_scales[first], seed) < normal)
+        first++;
+    return first;
+}
+
+/* The inputs of a draw and the program's outputs in float64. */
+static bool draw_one(ef_oracle *o, ef_draw draw, double scale, uint64_t seed, ef_diag *diag)
+{
+    ef_data_draw(o->eager.graph, &o->eager.schedule, &o->drawn[draw], draw, scale, seed);
+    ef_reference_free(o->reference[draw]);
+    o->reference[draw] = ef_reference_new(o->program, o->eager.graph, &o->eager.schedule, &o->drawn[draw], diag);
+    return o->reference[draw] != NULL;
+}
+
+static double error_of(const ef_oracle *o, const reference_run *run, ef_draw draw)
+{
+    ef_native_call(&run->native, o->drawn[draw].in, o->drawn[draw].out);
+    return ef_reference_error(o->reference[draw], run->graph, &o->drawn[draw]);
+}
+
+/* What leaves float32 inside of the program may be finite in the end, and wrong: 1 / sqrt(infinity) is 0. Then smaller
+ * inputs are drawn. */
+static bool draw_large(ef_oracle *o, uint64_t seed, ef_diag *diag)
+{
+    for (unsigned i = 0; i < SCALES; i++) {
+        i = scale_of_large(&o->wide, &o->drawn[EF_DRAW_LARGE], i, seed);
+        if (!draw_one(o, EF_DRAW_LARGE, large_scales[i], seed, diag))
+            return false;
+        if (error_of(o, &o->wide, EF_DRAW_LARGE) <= EF_ERROR_LIMIT)
+            break;
+    }
+    return true;
 }
 
 bool ef_oracle_prepare(ef_oracle *o, ef_library *library, const char *name, uint64_t seed, ef_diag *diag)
 {
     if (!open_run(&o->eager, library, name, "eager", diag) || !open_run(&o->wide, library, name, "wide", diag))
         return false;
-    const ef_kgraph *g = o->eager.graph;
-    const ef_schedule *s = &o->eager.schedule;
-    ef_data trial = ef_data_new(g, s);
-    double scale = scale_of_large(&o->wide, &trial, seed);
-    ef_data_free(&trial);
-    for (unsigned i = 0; i < EF_DRAW_COUNT; i++) {
-        ef_data *data = &o->drawn[i];
-        *data = ef_data_new(g, s);
-        ef_data_draw(g, s, data, (ef_draw)i, scale, seed);
-        o->reference[i] = ef_reference_new(o->program, g, s, data, diag);
-        if (!o->reference[i])
+    for (ef_draw draw = 0; draw < EF_DRAW_COUNT; draw++) {
+        o->drawn[draw] = ef_data_new(o->eager.graph, &o->eager.schedule);
+        if (!(draw == EF_DRAW_LARGE ? draw_large(o, seed, diag) : draw_one(o, draw, 1, seed, diag)))
             return false;
-        ef_native_call(&o->eager.native, data->in, data->out);
-        o->error[i] = ef_reference_error(o->reference[i], g, data);
+        o->error[draw] = error_of(o, &o->eager, draw);
     }
     return true;
 }

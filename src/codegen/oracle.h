@@ -7,7 +7,7 @@
  * limit alone count.
  *
  * Large inputs are the largest of 100, 16, 4 and 1 times normal ones with which the program, its intermediate results
- * in float32, has as many finite outputs as with normal inputs. */
+ * in float32, has as many finite outputs as with normal inputs and is below EF_ERROR_LIMIT. */
 #ifndef EF_CODEGEN_ORACLE_H
 #define EF_CODEGEN_ORACLE_H
 

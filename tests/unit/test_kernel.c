@@ -276,12 +276,10 @@ static void add_file(const char *path)
     }
 }
 
-/* Not mhc and diff_attn: they take the exp of products of parameters, which overflows where those are not scaled. */
 static bool wanted(const char *name)
 {
     size_t length = strlen(name);
-    return length > 3 && strcmp(name + length - 3, ".ef") == 0 && !strstr(name, "_b8.") && !strstr(name, "mhc") &&
-           !strstr(name, "diff_attn");
+    return length > 3 && strcmp(name + length - 3, ".ef") == 0 && !strstr(name, "_b8.");
 }
 
 static void add_folder(const char *folder)
