@@ -1,8 +1,9 @@
 """`torch.compile(module, backend="equiforge")`: every graph that TorchDynamo finds is optimised by itself.
 
-    torch.compile(module, backend="equiforge", options={"budget": "1m"})
+    torch.compile(module, backend="equiforge", options={"budget": "5m"})
 
-A graph that wants gradients, has dynamic shapes, cannot be exported or is not made faster runs as it is.
+A graph that wants gradients, has dynamic shapes or cannot be exported runs as it is, operator by operator, and a
+warning of the logger "equiforge" says so. A graph that is not made faster runs as it is, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from equiforge._native import EquiForgeError
 log = logging.getLogger("equiforge")
 
 OPTIONS = {"target", "budget", "store", "freeze", "progress"}
+BUDGET = "30s"  # of a graph: compiling is waited for, and there may be many
 
 
 def _example(x: Any) -> Any:
@@ -35,7 +37,7 @@ def equiforge(graph: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Cal
     """The backend. Unknown options are an EquiForgeError; whatever else happens, the graph still runs."""
     from equiforge._optimize import optimize
 
-    options = {**given.pop("options", {}), **given}
+    options = {"budget": BUDGET, **(given.pop("options", None) or {}), **given}
     options.pop("mode", None)
     unknown = set(options) - OPTIONS
     if unknown:
@@ -45,10 +47,10 @@ def equiforge(graph: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Cal
         isinstance(x, torch.SymInt) or (isinstance(x, Tensor) and any(isinstance(n, torch.SymInt) for n in x.shape))
         for x in inputs
     ):
-        log.info("a graph with dynamic shapes runs as it is")
+        log.warning("a graph with dynamic shapes runs as it is: only static ones are optimised (dynamic=False)")
         return eager
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
-        log.info("a graph that wants gradients runs as it is")
+        log.warning("a graph that wants gradients runs as it is: only inference is optimised (torch.no_grad())")
         return eager
     try:
         with torch.no_grad():

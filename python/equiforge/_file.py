@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -10,13 +11,17 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from equiforge._native import EquiForgeError
 
-MODULE = "module.pt2"  # the entry that the library leaves to us
+# The entries that the library leaves to us.
+MODULE = "module.pt2"
+COMPARED = "module.json"
+COMPARED_BYTES = 4096  # at most
 
 
 @contextmanager
@@ -35,15 +40,21 @@ def replacing(path: Path) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-def write(path: str | os.PathLike[str], plan: bytes, exported: ExportedProgram | None) -> None:
-    """The library's file, with the exported module added. Written whole or not at all; EquiForgeError when it fails."""
+def write(
+    path: str | os.PathLike[str], plan: bytes, compared: dict[str, Any], exported: ExportedProgram | None
+) -> None:
+    """The library's file, with how the module compared with the original and the exported module added.
+
+    Written whole or not at all; EquiForgeError when it fails.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise EquiForgeError(f"{path}: there is no folder {path.parent}")
     with replacing(path) as new, zipfile.ZipFile(io.BytesIO(plan)) as old, zipfile.ZipFile(new, "w") as archive:
         for entry in old.infolist():
-            if entry.filename != MODULE:
+            if entry.filename not in (MODULE, COMPARED):
                 archive.writestr(entry.filename, old.read(entry), zipfile.ZIP_DEFLATED)
+        archive.writestr(COMPARED, json.dumps(compared), zipfile.ZIP_DEFLATED)
         if exported is not None:
             with tempfile.TemporaryFile(dir=path.parent) as weights:
                 torch.export.save(exported, weights)
@@ -63,11 +74,29 @@ def exported_of(path: str | os.PathLike[str]) -> ExportedProgram | None:
             return torch.export.load(weights)
 
 
+def compared_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """{"keep_original": bool, "original_us", "optimized_us": float}: what `write` was given; defaults where there is
+    nothing. EquiForgeError when it is something else."""
+    found = {"keep_original": False, "original_us": 0.0, "optimized_us": 0.0}
+    with zipfile.ZipFile(path) as archive:
+        if COMPARED not in archive.namelist():
+            return found
+        with archive.open(COMPARED) as file:
+            text = file.read(COMPARED_BYTES + 1)
+    try:
+        given = json.loads(text) if len(text) <= COMPARED_BYTES else None
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or any(type(given.get(name)) is not type(x) for name, x in found.items()):
+        raise EquiForgeError(f"{path}: '{COMPARED}' does not say how the module compared with the original")
+    return {name: given[name] for name in found}
+
+
 def plan_of(path: str | os.PathLike[str]) -> bytes:
     """The file without the exported module."""
     out = io.BytesIO()
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
         for entry in old.infolist():
-            if entry.filename != MODULE:
+            if entry.filename not in (MODULE, COMPARED):
                 new.writestr(entry.filename, old.read(entry))
     return out.getvalue()

@@ -39,6 +39,30 @@ def _holder(module: nn.Module, value: Value) -> _Holder:
     raise EquiForgeError(f"this module has no {value.kind} {value.target}")
 
 
+def _span(x: Tensor) -> tuple[int, int]:
+    """The addresses that a tensor lies between."""
+    start = x.data_ptr()
+    if x.numel() == 0:
+        return start, start
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return start, start + (last + 1) * x.element_size()
+
+
+def _shared(written: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether a tensor that is written to may share memory with another one (that is not the same object's place)."""
+    spans = [_span(x) for x in others]
+    for x in written:
+        start, end = _span(x)
+        if sum(a < end and start < b for a, b in spans) > 1:  # itself is among them
+            return True
+    return False
+
+
+# Why a call's kernels do not fit, as the printed function says it.
+_CHANGED = "a parameter or buffer has another type, shape or device"
+_SHARED = "what the module writes to shares its memory with another argument or buffer"
+
+
 class Runner:
     """A plan as one Python function from flattened arguments to flattened results.
 
@@ -60,6 +84,7 @@ class Runner:
         inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
         lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
         self.contiguous: set[int] = set()  # values that are
+        wants: list[str] = []
         for i, value in enumerate(plan.values):
             if value.kind in ("parameter", "buffer") and module is not None:
                 self.names[f"h{i}"], name = _holder(module, value)
@@ -67,7 +92,8 @@ class Runner:
                 lines.append(f"    v{i} = h{i}[{name!r}]")
                 # A kernel would read whatever is there.
                 changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
-                lines.append(f"    if {changed}: return None")
+                lines.append(f"    if {changed}: return {_CHANGED!r}")
+                wants.append(f"h{i}[{name!r}].requires_grad")
             elif value.kind in ("parameter", "buffer", "constant"):
                 if value.target not in constants:
                     raise EquiForgeError(f"the {value.kind} {value.target} is missing: pass the module it belongs to")
@@ -79,6 +105,11 @@ class Runner:
         # What is written to is the caller's tensor, whatever copy of it kernels read.
         targets = {target for _, target in plan.mutations}
         lines += [f"    m{i} = v{i}" for i in sorted(targets) if f"m{i}" not in self.names]
+        if targets:
+            self.names["shared"] = _shared
+            written = "".join(f"m{i}, " for i in sorted(targets))
+            given = "".join(f"v{i}, " for i, value in enumerate(plan.values) if value.kind != "result")
+            lines.append(f"    if shared(({written}), ({given})): return {_SHARED!r}")
         last = self._last_uses()
         for number, step in enumerate(plan.steps):
             lines += self._step(number, step)
@@ -89,9 +120,12 @@ class Runner:
         lines += [f"    v{i} = v{i}.clone()" for i in sorted(old)]
         lines += [f"    m{target}.copy_(v{i})" for i, target in plan.mutations]
         results = ", ".join(f"v{i}" if isinstance(i, int) else repr(i[0]) for i in plan.outputs)
-        exec("\n".join(["def run(flat):", *lines, f"    return [{results}]"]), self.names)
-        # None: a parameter or buffer is not what it was.
-        self.run: Callable[[Sequence[Any]], list[Any] | None] = self.names["run"]
+        lines = ["def run(flat):", *lines, f"    return [{results}]"]
+        lines += ["def wants_gradients():", f"    return {' or '.join(wants) or False}"]
+        exec("\n".join(lines), self.names)
+        # A text: why the kernels do not fit.
+        self.run: Callable[[Sequence[Any]], list[Any] | str] = self.names["run"]
+        self.wants_gradients: Callable[[], bool] = self.names["wants_gradients"]
         # Kernels know nothing of gradients; PyTorch's operators would record them.
         if any(step.region < 0 for step in plan.steps) or plan.mutations:
             self.run = torch.no_grad()(self.run)
@@ -132,10 +166,12 @@ class Runner:
 
 
 class Call:
-    """What calls the kernels fit: the structure, shapes, element types, values and device of an example's arguments."""
+    """What calls the kernels fit: the structure, shapes, element types, values and device of an example's arguments,
+    and whether autocast is on."""
 
     def __init__(self, flat: Sequence[Any], spec: pytree.TreeSpec | None, device: torch.device):
         self.device, self.spec = device, spec
+        self.autocast = torch.is_autocast_enabled(device.type)
         self.wanted = [(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in flat]
         # Positional tensors only: then nothing needs to be flattened.
         positional = pytree.tree_structure((tuple(flat), {}))
@@ -154,7 +190,14 @@ class Call:
         return flat if spec == self.spec else None
 
     def mismatch(self, flat: Sequence[Any] | None, training: bool) -> str | None:
-        """Why the kernels do not fit these arguments."""
+        """Why the kernels do not fit these arguments, or the mode of the call."""
+        if training:
+            return "the module is in training mode"
+        if torch.is_autocast_enabled(self.device.type) is not self.autocast:
+            return "autocast is off" if self.autocast else "autocast is on"
+        return self._unlike(flat)
+
+    def _unlike(self, flat: Sequence[Any] | None) -> str | None:
         if flat is None or len(flat) != len(self.wanted):
             return "the arguments have another structure"
         for x, wanted in zip(flat, self.wanted):  # noqa: B905 - equally long, and this is quicker
@@ -164,9 +207,7 @@ class Call:
             elif x.shape != wanted[0] or x.dtype is not wanted[1] or x.device != self.device:
                 return f"an argument is {x.dtype} {tuple(x.shape)} on {x.device}"
             elif x.requires_grad and torch.is_grad_enabled():
-                return "an argument wants gradients"
-        if training and torch.is_grad_enabled():
-            return "the module is in training mode and gradients are enabled"
+                return "an argument requires gradients"
         return None
 
 
@@ -174,9 +215,12 @@ class OptimizedModule(nn.Module):
     """A module that computes what the original does, with the kernels that were found for it.
 
     It has the original's parameters, buffers and submodules themselves, under the same names: `state_dict`, `.to()`,
-    `load_state_dict` work on both at once. It works for arguments like those that it was optimised for: the same
-    structure, shapes, element types and device. Called with others, with tensors that want gradients, or in training
-    mode with gradients enabled, it runs the original, and says so once.
+    `load_state_dict` work on both at once. It is in evaluation mode, whatever mode the original is in.
+
+    Its kernels are for arguments like those that it was optimised for (the same structure, shapes, element types and
+    device), and they compute no gradients. Called with others, in training mode, under autocast, or, while gradients
+    are enabled, with an argument or parameter that requires them, it runs the original, and says so once, in a
+    warning. So call it under `torch.no_grad()` or `torch.inference_mode()`, or after `requires_grad_(False)`.
 
     Attributes:
         original: the module as it was given, or None when it was loaded without one.
@@ -205,6 +249,7 @@ class OptimizedModule(nn.Module):
             self._modules = original._modules
             self._non_persistent_buffers_set = original._non_persistent_buffers_set
         out_spec = pytree.treespec_loads(plan.out_spec) if plan.out_spec else None
+        runner = Runner(plan, handle, original, constants or {}, call.device)
         # Not attributes of a module: they are none of its tensors and submodules.
         self.__dict__.update(
             original=original,
@@ -215,7 +260,8 @@ class OptimizedModule(nn.Module):
             _call=call,
             _out_spec=out_spec,
             _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
-            _run=Runner(plan, handle, original, constants or {}, call.device).run,
+            _run=runner.run,
+            _wants_gradients=runner.wants_gradients,
             _keep_original=False,
             _differs=False,
             _told=False,
@@ -237,14 +283,16 @@ class OptimizedModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Results as the original's. Nothing waits for the device."""
         if self._keep_original:
-            return self.original(*args, **kwargs)
+            return self._call_original(args, kwargs)
         flat = self._call.flatten(args, kwargs)
         problem = self._call.mismatch(flat, self.training)
+        if problem is None and torch.is_grad_enabled() and self._wants_gradients():
+            problem = "a parameter requires gradients, which are enabled (torch.no_grad() disables them)"
         if problem is not None:
             return self._fall_back(problem, args, kwargs)
         results = self._run(flat)
-        if results is None:
-            return self._fall_back("a parameter or buffer has another type, shape or device", args, kwargs)
+        if type(results) is str:
+            return self._fall_back(results, args, kwargs)
         if self._single:
             return results[0]
         if self._out_spec is None:
@@ -257,7 +305,18 @@ class OptimizedModule(nn.Module):
         if not self._told:
             self.__dict__["_told"] = True
             warnings.warn(f"{problem}: equiforge runs the original module", stacklevel=3)
-        return self.original(*args, **kwargs)
+        return self._call_original(args, kwargs)
+
+    def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The original in the mode of this module: both may be used side by side, in different ones."""
+        parts = [part for part in self.original.modules() if part.training] if not self.training else []
+        for part in parts:
+            part.training = False
+        try:
+            return self.original(*args, **kwargs)
+        finally:
+            for part in parts:
+                part.training = True
 
     def train(self, mode: bool = True) -> OptimizedModule:
         """Sets the mode of the original too."""
@@ -268,7 +327,7 @@ class OptimizedModule(nn.Module):
         return self
 
     def capture(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        """A function that replays one CUDA graph: no work on the host but copying the arguments in.
+        """A function that replays one CUDA graph: no work on the host but copying the arguments in. No gradients.
 
         It takes arguments like these; its results are overwritten by its next call. EquiForgeError without a GPU.
         """
@@ -276,12 +335,13 @@ class OptimizedModule(nn.Module):
             raise EquiForgeError("a CUDA graph needs a module on a CUDA device")
         call = self._call
         flat = call.flatten(args, kwargs)
-        problem = call.mismatch(flat, self.training)
+        with torch.no_grad():
+            problem = call.mismatch(flat, self.training)
         if problem is not None:
             raise EquiForgeError(f"cannot capture: {problem}")
-        static = [x.clone() if isinstance(x, Tensor) else x for x in flat]
+        static = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat]
         held, held_kwargs = pytree.tree_unflatten(static, call.spec)
-        with torch.cuda.device(self.device):
+        with torch.no_grad(), torch.cuda.device(self.device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -293,12 +353,13 @@ class OptimizedModule(nn.Module):
 
         def replay(*args: Any, **kwargs: Any) -> Any:
             given = call.flatten(args, kwargs)
-            problem = call.mismatch(given, False)
-            if problem is not None:
-                raise EquiForgeError(problem)
-            for x, to in zip(given, static, strict=True):
-                if isinstance(x, Tensor):
-                    to.copy_(x)
+            with torch.no_grad():
+                problem = call.mismatch(given, False)
+                if problem is not None:
+                    raise EquiForgeError(problem)
+                for x, to in zip(given, static, strict=True):
+                    if isinstance(x, Tensor):
+                        to.copy_(x)
             graph.replay()
             return results
 
@@ -319,7 +380,12 @@ class OptimizedModule(nn.Module):
         if exported is not None and self.original is not None:
             now = self.original.state_dict(keep_vars=True)
             exported.state_dict.update({name: now[name] for name in exported.state_dict if name in now})
-        _file.write(path, self._file, exported)
+        compared = {
+            "keep_original": self._keep_original,
+            "original_us": float(self.original_us),
+            "optimized_us": float(self.optimized_us),
+        }
+        _file.write(path, self._file, compared, exported)
 
 
 def device_of(tensors: Sequence[Tensor], module: nn.Module | None) -> torch.device:
@@ -327,6 +393,11 @@ def device_of(tensors: Sequence[Tensor], module: nn.Module | None) -> torch.devi
     devices = {x.device for x in tensors}
     if module is not None:
         devices |= {x.device for x in (*module.parameters(), *module.buffers())}
+    if any(device.type == "meta" for device in devices):
+        raise EquiForgeError("arguments or module are on the meta device: they need data to be measured with")
     if len(devices) > 1:
         raise EquiForgeError(f"arguments and module are on several devices: {', '.join(map(str, devices))}")
-    return next(iter(devices), torch.device("cpu"))
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise EquiForgeError(f"arguments and module are on {device}: only the CPU and NVIDIA GPUs can be optimised for")
+    return device

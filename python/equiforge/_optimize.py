@@ -23,17 +23,20 @@ from equiforge._native import EquiForgeError, Progress
 from equiforge._plan import Plan
 
 COMPARE_S = 0.2  # how long the original and the result are timed against each other
+LONGEST_S = 1e6  # that a budget may be
 WORST = 2e-2  # relative L2 difference from the original's results: more is an error of ours
 
 
 def seconds(budget: str | float) -> float:
     """ "90s", "5m", "1h" or a number of seconds. EquiForgeError for anything else."""
-    if isinstance(budget, (int, float)) and budget > 0:
-        return float(budget)
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(budget))
-    if not found or float(found[1]) <= 0:
+    if isinstance(budget, (int, float)) and not isinstance(budget, bool):
+        limit = float(budget)
+    else:
+        limit = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+    if not 0 < limit <= LONGEST_S:
         raise EquiForgeError(f"a budget is a time like '90s', '5m' or '1h', not {budget!r}")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    return limit
 
 
 def show(progress: Progress) -> None:
@@ -47,21 +50,58 @@ def show(progress: Progress) -> None:
     sys.stderr.flush()
 
 
+def apart(arguments: Any, module: nn.Module) -> Any:
+    """The arguments, with copies in place of tensors that share their memory with earlier ones or with the module's:
+    the exporter would take for one what is one in the example only."""
+    seen = {x.untyped_storage().data_ptr() for x in (*module.parameters(), *module.buffers())}
+
+    def one(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        memory = x.untyped_storage().data_ptr()
+        if memory in seen:
+            return x.detach().clone()
+        seen.add(memory)
+        return x
+
+    return pytree.tree_map(one, arguments)
+
+
 def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The module for these arguments, as in inference. EquiForgeError when PyTorch cannot export it."""
     modes = {part: part.training for part in module.modules()}
+    given, named = apart((tuple(args), dict(kwargs)), module)
     try:
         for part in modes:
             part.training = False
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+            return torch.export.export(module, given, named, strict=False)
     except Exception as problem:
         first = str(problem).strip().split("\n")[0]
         raise EquiForgeError(f"PyTorch cannot export this module: {type(problem).__name__}: {first}") from problem
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def check_arguments(module: Any, args: Any, kwargs: Any, target: Any, progress: Any) -> None:
+    """TypeError for what can be no call of `optimize`."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"what is optimised is a torch.nn.Module, not {_article(module)}")
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(f"args is the tuple of an example call's arguments, like (x,), not {_article(args)}")
+    if kwargs is not None and not (isinstance(kwargs, dict) and all(isinstance(name, str) for name in kwargs)):
+        raise TypeError(f"kwargs is a dict of an example call's arguments by name, not {_article(kwargs)}")
+    if not isinstance(target, str):
+        raise TypeError(f"target is the name of a device, not {_article(target)}")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is a function of a Progress, not {_article(progress)}")
+
+
+def _article(x: Any) -> str:
+    name = type(x).__name__
+    return "None" if x is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def optimize(  # noqa: PLR0913, PLR0917
@@ -77,7 +117,7 @@ def optimize(  # noqa: PLR0913, PLR0917
     """The fastest equivalent of a module that can be found for calls like `module(*args, **kwargs)`.
 
     Args:
-        module: what to optimise, as it behaves in evaluation mode. It is not changed.
+        module: what to optimise, as it behaves in evaluation mode. It is not changed, and may stay in training mode.
         args, kwargs: an example call. The result is for arguments of the same structure, shapes, element types and
             device; tensors on the CPU are optimised for this machine's processor, tensors on a GPU for that GPU.
         target: "auto", or the name of the device, to be sure what it is.
@@ -88,16 +128,21 @@ def optimize(  # noqa: PLR0913, PLR0917
             a line is shown on a terminal.
 
     Returns:
-        A module with the original's parameters, buffers and submodules. It is never slower than the original: where
-        nothing faster was found, or measured so in the end, it calls the original.
+        A module with the original's parameters, buffers and submodules, in evaluation mode. It is never slower than
+        the original: where nothing faster was found, or measured so in the end, it calls the original. Its kernels
+        compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`).
 
     Raises:
+        TypeError: `module` is no module, or `args` no tuple.
         EquiForgeError: the module cannot be exported by torch.export, or nothing can be measured on this machine.
         KeyboardInterrupt: Ctrl-C ends it within a second or two; another call goes on where it was.
     """
     if freeze:
         raise EquiForgeError("freeze=True is not there yet: leave it out")
+    check_arguments(module, args, kwargs, target, progress)
     limit = seconds(budget)
+    if isinstance(module, OptimizedModule) and module.original is not None:
+        module = module.original
     call = Call.example(args, kwargs or {}, module)
     if target == "auto" and call.device.type == "cpu":
         target = "cpu"
@@ -185,7 +230,8 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
 
     Args:
         path: the file.
-        module: the module that has the weights; by default the one in the file, if it was saved with it.
+        module: the module that has the weights; by default the one in the file, if it was saved with it. Where it was
+            faster than what was found, it is what the result calls, as the optimised module did.
 
     Raises:
         EquiForgeError: the file is damaged or of another version, or the module does not fit it.
@@ -202,7 +248,14 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
     if module is None and exported is not None:
         module = exported.module()
     fast = OptimizedModule(module, plan, call, handle=handle, constants=constants)
-    fast.__dict__.update(_exported=exported, _file=_file.plan_of(path))
+    compared = _file.compared_of(path)
+    fast.__dict__.update(
+        _exported=exported,
+        _file=_file.plan_of(path),
+        _keep_original=compared["keep_original"] and module is not None,
+        original_us=compared["original_us"],
+        optimized_us=compared["optimized_us"],
+    )
     return fast
 
 

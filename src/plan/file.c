@@ -6,7 +6,8 @@
  *   regions/N/kernels.c (.py)     its code
  *   regions/N/derivation.json     why the two are equal
  *
- *   module.pt2                    the module as PyTorch exports it, perhaps: for the Python package, not read here
+ *   module.json, module.pt2       perhaps: how the whole module compared, and the module as PyTorch exports it; for the
+ *                                 Python package, not read here
  *
  * Nothing else may stand in one: a file that holds more was not written by this program. */
 #include <stdio.h>
@@ -152,7 +153,8 @@ static bool read_plan(ef_archive *archive, ef_plan *plan, ef_diag *diag)
     json_t *manifest = read_json(archive, "manifest.json", diag);
     bool fine = manifest && ef_manifest_read(plan, manifest, diag);
     json_decref(manifest);
-    uint32_t module = ef_archive_find(archive, "module.pt2") != EF_NONE;
+    uint32_t module =
+        (ef_archive_find(archive, "module.pt2") != EF_NONE) + (ef_archive_find(archive, "module.json") != EF_NONE);
     if (fine && (plan->regions > MAX_REGIONS || ef_archive_count(archive) != 1 + module + FILES * plan->regions))
         fine = ef_fail(diag, "holds %u entries for %u regions", ef_archive_count(archive), plan->regions);
     for (uint32_t i = 0; i < plan->regions && fine; i++)

@@ -21,16 +21,21 @@ class Block(nn.Module):
         return x + self.scale * self.second(nn.functional.gelu(self.first(self.norm(x))))
 
 
+given = []  # the options of the calls
+
+
 @pytest.fixture
 def calls(monkeypatch, tmp_path):
     """Graphs are compiled without search; returns what was optimised."""
     torch._dynamo.reset()
     seen = []
+    given.clear()
 
     def optimize(module, args, **options):
         folder = tmp_path / str(len(seen))
         folder.mkdir()
         seen.append(untuned(module, args, folder))
+        given.append(options)
         return seen[-1]
 
     monkeypatch.setattr(_optimize, "optimize", optimize)
@@ -64,9 +69,11 @@ def test_graph_break(calls):
     assert len(calls) >= 2
 
 
-def test_gradients_stay_with_pytorch(calls):
+def test_gradients_stay_with_pytorch(calls, caplog):
     block, x = Block(), torch.randn(4, 32, requires_grad=True)
-    result = torch.compile(block, backend=equiforge)(x)
+    with caplog.at_level(logging.WARNING, "equiforge"):
+        result = torch.compile(block, backend=equiforge)(x)
+    assert "wants gradients" in caplog.text
     result.sum().backward()
     assert torch.allclose(result, block(x), atol=1e-5)
     assert x.grad is not None
@@ -74,13 +81,14 @@ def test_gradients_stay_with_pytorch(calls):
     assert not calls
 
 
-def test_dynamic_shapes(calls):
+def test_dynamic_shapes(calls, caplog):
     block = Block().eval()
     compiled = torch.compile(block, backend=equiforge, dynamic=True)
-    with torch.no_grad():
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "equiforge"):
         for rows in (3, 5, 7):
             x = torch.randn(rows, 32)
             assert torch.allclose(compiled(x), block(x), atol=1e-5)
+    assert "dynamic shapes" in caplog.text
 
 
 def test_failure(monkeypatch, caplog):
@@ -102,4 +110,8 @@ def test_options(calls):
     torch._dynamo.reset()
     with torch.no_grad():
         torch.compile(Block().eval(), backend=equiforge, options={"budget": "1m"})(torch.randn(4, 32))
-    assert len(calls) == 1
+    assert [options["budget"] for options in given] == ["1m"]
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(Block().eval(), backend=equiforge)(torch.randn(4, 32))
+    assert [options["budget"] for options in given] == ["1m", "30s"]

@@ -93,7 +93,7 @@ def test_exported_module_travels(saved, tmp_path):
     module = torch.nn.Linear(4, 4).eval()
     exported = torch.export.export(module, (torch.zeros(2, 4),))
     path = tmp_path / "both.efz"
-    _file.write(path, saved.read_bytes(), exported)
+    _file.write(path, saved.read_bytes(), {}, exported)
     again = _file.exported_of(path)
     assert torch.equal(again.state_dict["weight"], module.weight)
     assert _file.exported_of(saved) is None

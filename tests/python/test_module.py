@@ -172,15 +172,30 @@ def test_changed_weights():
 
 
 def test_gradients():
+    """In evaluation mode too: a frozen part of something that learns."""
     model = Model().requires_grad_(True)
     fast = optimized(model)
     tokens = torch.arange(12) % 10
-    assert not fast(tokens)[0].requires_grad
-    fast.train()
-    with pytest.warns(UserWarning, match="training"):
-        assert fast(tokens)[0].requires_grad
+    with pytest.warns(UserWarning, match=r"a parameter requires gradients.*no_grad"):
+        result = fast(tokens)[0]
+    result.float().sum().backward()
+    assert model.g.grad is not None
+    assert model.table.weight.grad is not None
     with torch.no_grad():
         assert not fast(tokens)[0].requires_grad
+    with torch.inference_mode():
+        assert torch.allclose(fast(tokens)[0], model(tokens)[0], rtol=2e-3, atol=1e-4)
+    model.requires_grad_(False)
+    assert not fast(tokens)[0].requires_grad
+
+
+def test_training_mode():
+    model = Model()
+    fast = optimized(model)
+    tokens = torch.arange(12) % 10
+    fast.train()
+    with pytest.warns(UserWarning, match="training"), torch.no_grad():
+        assert fast(tokens)[0].shape == (12, 40)
 
 
 def test_other_modules():
