@@ -202,9 +202,9 @@ static bool is_private(const ef_c *c, const ef_kloop *loop, unsigned leaf)
     ef_kid at = loop->state[leaf];
     const ef_knode *state = ef_kernel_node(c->kernel, at);
     while (at != loop->next[leaf]) {
-        if (c->node[at].users != 1 || (at != loop->state[leaf] && c->node[at].tile))
+        if (c->use[at].users != 1 || (at != loop->state[leaf] && c->node[at].tile))
             return false;
-        at = c->node[at].user;
+        at = c->use[at].user;
         const ef_knode *node = ef_kernel_node(c->kernel, at);
         if (node->op >= EF_OP_COUNT || !ef_op_pointwise((ef_op)node->op) || node->rank != state->rank ||
             memcmp(node->dim, state->dim, sizeof node->dim) != 0)
@@ -221,7 +221,7 @@ static bool adds_product(const ef_c *c, const ef_kloop *loop, unsigned leaf)
     if (next->op != EF_ADD)
         return false;
     const ef_knode *y = ef_kernel_node(c->kernel, next->child[1]);
-    return y->op == EF_TILE_MATMUL && c->node[next->child[1]].users == 1 && y->rank == next->rank &&
+    return y->op == EF_TILE_MATMUL && c->use[next->child[1]].users == 1 && y->rank == next->rank &&
            memcmp(y->dim, next->dim, sizeof y->dim) == 0;
 }
 
@@ -290,7 +290,7 @@ static void print_region(ef_c *c, uint32_t region)
 {
     for (ef_kid id = 0; id < ef_kernel_nodes(c->kernel); id++) {
         const ef_knode *node = ef_kernel_node(c->kernel, id);
-        if (!c->node[id].needed || ef_knode_region(node) != region || c->node[id].done)
+        if (!c->use[id].needed || ef_knode_region(node) != region || c->node[id].done)
             continue;
         if (node->op == EF_K_LOOP)
             print_loop(c, (uint32_t)node->attr);
@@ -310,7 +310,7 @@ static void print_buffers(ef_c *c, const uint64_t *offset)
     bool *seen = ef_xcalloc(c->graph->buffers.count + 1, sizeof *seen),
          *written = ef_xcalloc(c->graph->buffers.count + 1, sizeof *written);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
-        if (ef_kernel_node(k, id)->op == EF_K_BUFFER && c->node[id].needed)
+        if (ef_kernel_node(k, id)->op == EF_K_BUFFER && c->use[id].needed)
             seen[ef_kernel_node(k, id)->attr] = true;
     for (uint32_t s = 0; s < k->stores.count; s++)
         seen[k->stores.at[s].buffer] = written[k->stores.at[s].buffer] = true;
@@ -400,6 +400,7 @@ static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t 
     ef_c c = {.graph = g, .schedule = s, .kernel = k, .arena = ef_arena_new(), .ix = ef_indexer_new(), .out = &body};
     c.iter = ef_xcalloc(k->iters.count + 1, sizeof *c.iter);
     c.node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *c.node);
+    c.use = ef_uses_new(k);
     c.start = ef_xcalloc(k->iters.count + 1, sizeof *c.start);
     c.memo = ef_intern_new();
     for (uint32_t i = 0; i < k->iters.count; i++) {
@@ -420,6 +421,7 @@ static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t 
     free(c.iter);
     free(c.start);
     free(c.node);
+    free(c.use);
     ef_indexer_free(c.ix);
     ef_arena_free(c.arena);
     return scratch;

@@ -38,24 +38,6 @@ static unsigned op_cost(uint32_t op)
     }
 }
 
-static void mark(ef_c *c, ef_kid id, ef_kid user)
-{
-    const ef_knode *node = ef_kernel_node(c->kernel, id);
-    c_node *n = &c->node[id];
-    n->users++;
-    n->user = user;
-    if (n->needed)
-        return;
-    n->needed = true;
-    for (unsigned i = 0; i < node->count; i++)
-        mark(c, node->child[i], id);
-    if (node->op != EF_K_LOOP)
-        return;
-    const ef_kloop *loop = &c->kernel->loops.at[node->attr];
-    for (unsigned i = 0; i < loop->leaves; i++)
-        mark(c, loop->next[i], id);
-}
-
 /* What one element costs when nothing below is a tile. */
 static void find_costs(ef_c *c)
 {
@@ -152,7 +134,7 @@ static void plan_pointwise(ef_c *c)
     }
     for (ef_kid id = count; id-- > 0;) {
         const ef_knode *node = ef_kernel_node(c->kernel, id);
-        if (!c->node[id].needed)
+        if (!c->use[id].needed)
             continue;
         bool costly = c->node[id].cost >= COSTLY;
         if (is_pointwise(node) &&
@@ -169,12 +151,10 @@ static void plan_pointwise(ef_c *c)
 void ef_c_plan(ef_c *c)
 {
     const ef_kernel *k = c->kernel;
-    for (uint32_t s = 0; s < k->stores.count; s++)
-        mark(c, k->stores.at[s].value, EF_NONE);
     find_costs(c);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *node = ef_kernel_node(k, id);
-        if (!c->node[id].needed)
+        if (!c->use[id].needed)
             continue;
         c->node[id].tile = by_nature(node->op);
         if (node->op == EF_K_LOOP)

@@ -6,6 +6,7 @@
 
 #include "codegen/c.h"
 #include "codegen/maps.h"
+#include "codegen/nodes.h"
 
 #define C_MAX_ATOMS EF_MAP_ENTRIES
 
@@ -34,10 +35,8 @@ typedef struct {
 
 /* What is known of a node. */
 typedef struct {
-    bool needed, tile, done; /* done: printed as part of another node */
-    const char *name;        /* of its tile */
-    unsigned users;
-    ef_kid user; /* the last one */
+    bool tile, done;  /* done: printed as part of another node */
+    const char *name; /* of its tile */
     unsigned cost;
 } c_node;
 
@@ -53,6 +52,7 @@ typedef struct {
     unsigned indent;
     c_iter *iter;
     c_node *node;
+    ef_use *use;     /* by node */
     ef_intern *memo; /* (node, indices) -> index into values, within one loop nest */
     EF_VEC(const char *) values;
     EF_VEC(uint8_t) types; /* of values: c_type */

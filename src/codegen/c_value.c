@@ -55,11 +55,6 @@ const char *ef_c_literal(ef_c *c, double value, c_type type)
     return text;
 }
 
-static bool is_whole(double value)
-{
-    return value == floor(value) && fabs(value) < 1e15;
-}
-
 const char *ef_c_as(ef_c *c, c_value value, c_type type)
 {
     if (value.literal)
@@ -154,20 +149,12 @@ static const char *cast_text(ef_c *c, ef_dtype to, c_value x)
     }
 }
 
-/* The type in which operands meet: literals take the others' type, unless they are no whole numbers. */
 static c_type meet(const c_value *x, unsigned first, unsigned count)
 {
-    c_type type = C_INT;
-    bool any = false;
-    for (unsigned i = first; i < count; i++) {
-        if (!x[i].literal && (!any || x[i].type > type))
-            type = x[i].type;
-        any = any || !x[i].literal;
-    }
+    ef_operand operand[3] = {{0}};
     for (unsigned i = first; i < count; i++)
-        if (x[i].literal && type < C_FLOAT && (!any || !is_whole(x[i].value)))
-            type = C_FLOAT;
-    return type;
+        operand[i - first] = (ef_operand){x[i].literal, x[i].value, x[i].type};
+    return (c_type)ef_operands_meet(operand, count - first, C_INT, C_FLOAT);
 }
 
 static c_value pointwise(ef_c *c, const ef_knode *node, const c_value *x)

@@ -345,7 +345,7 @@ unsigned ef_t_segments(ef_t *t, const ef_kloop *loop, t_segment segment[T_MAX_SE
         intervals one = ask(t, loop, loop->keep[i], false);
         may = i == 0 ? one : join(&may, &one);
     }
-    if (loop->keeps == 1 && t->node[loop->keep[0]].needed)
+    if (loop->keeps == 1 && t->use[loop->keep[0]].needed)
         not = ask(t, loop, loop->keep[0], true);
     if (!in_order(&may))
         may = anywhere;

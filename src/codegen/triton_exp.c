@@ -132,7 +132,7 @@ static bool guarded_exp(ef_t *t, const t_frame *frame, const ef_knode *node, con
     const ef_knode *difference = ef_kernel_node(t->kernel, e->child[0]);
     const ef_knode *largest = ef_kernel_node(t->kernel, test->child[0]);
     if (difference->op != EF_SUB || largest->op != EF_REDUCE || ef_attr_reducer(largest->attr) != EF_RED_MAX ||
-        largest->child[0] != difference->child[0] || t->node[node->child[2]].users != 1)
+        largest->child[0] != difference->child[0] || t->use[node->child[2]].users != 1)
         return false;
     const ef_knode *b = ef_kernel_node(t->kernel, difference->child[1]);
     if (b->op != EF_MAX || (b->child[0] != test->child[0] && b->child[1] != test->child[0]))

@@ -67,7 +67,7 @@ void ef_t_region(ef_t *t, uint32_t region)
 {
     for (ef_kid id = 0; id < ef_kernel_nodes(t->kernel) && !t->diag->failed; id++) {
         const ef_knode *node = ef_kernel_node(t->kernel, id);
-        if (!t->node[id].needed || ef_knode_region(node) != region)
+        if (!t->use[id].needed || ef_knode_region(node) != region)
             continue;
         if (node->op == EF_K_LOOP) {
             ef_t_loop(t, (uint32_t)node->attr);
@@ -86,25 +86,7 @@ void ef_t_region(ef_t *t, uint32_t region)
     }
 }
 
-/* ---- what is needed ---- */
-
-static void mark(ef_t *t, ef_kid id, ef_kid user)
-{
-    const ef_knode *node = ef_kernel_node(t->kernel, id);
-    t_node *n = &t->node[id];
-    n->users++;
-    n->user = user;
-    if (n->needed)
-        return;
-    n->needed = true;
-    for (unsigned i = 0; i < node->count; i++)
-        mark(t, node->child[i], id);
-    if (node->op != EF_K_LOOP)
-        return;
-    const ef_kloop *loop = &t->kernel->loops.at[node->attr];
-    for (unsigned i = 0; i < loop->leaves; i++)
-        mark(t, loop->next[i], id);
-}
+/* ---- preparing ---- */
 
 /* Addresses of large buffers need 64 bits. */
 static bool is_wide(const ef_t *t)
@@ -263,6 +245,7 @@ static void prepare(ef_t *t)
     const ef_kernel *k = t->kernel;
     t->iter = ef_xcalloc(k->iters.count + 1, sizeof *t->iter);
     t->node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *t->node);
+    t->use = ef_uses_new(k);
     t->start = ef_xcalloc(k->iters.count + 1, sizeof *t->start);
     t->elements.keys = ef_intern_new();
     t->texts.keys = ef_intern_new();
@@ -273,10 +256,8 @@ static void prepare(ef_t *t)
         plan_iter(t, i);
         t->start[i] = t->iter[i].start;
     }
-    for (uint32_t s = 0; s < k->stores.count; s++)
-        mark(t, k->stores.at[s].value, EF_NONE);
     for (ef_kid id = 0; t->tensor_cores && id < ef_kernel_nodes(k); id++)
-        if (t->node[id].needed && ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
+        if (t->use[id].needed && ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
             ef_t_widen_axes(t, id);
 }
 
@@ -294,6 +275,7 @@ static void release(ef_t *t)
     ef_vec_free(&t->scalars);
     free(t->iter);
     free(t->node);
+    free(t->use);
     free(t->start);
     ef_indexer_free(t->ix);
     ef_arena_free(t->arena);

@@ -39,9 +39,9 @@ static bool is_zero(const ef_t *t, ef_kid id)
 static bool is_linear(ef_t *t, ef_kid state, ef_kid to)
 {
     for (ef_kid at = state; at != to;) {
-        if (t->node[at].users != 1)
+        if (t->use[at].users != 1)
             return false;
-        ef_kid user = t->node[at].user;
+        ef_kid user = t->use[at].user;
         const ef_knode *node = ef_kernel_node(t->kernel, user);
         bool first = node->child[0] == at, second = node->count > 1 && node->child[1] == at;
         bool fine = (node->op == EF_MUL && first != second) || (node->op == EF_DIV && first && !second) ||
@@ -51,13 +51,13 @@ static bool is_linear(ef_t *t, ef_kid state, ef_kid to)
             return false;
         at = user;
     }
-    return t->node[to].users == 1;
+    return t->use[to].users == 1;
 }
 
 /* What stands between the old state and `to` has the state's axes, which are more than its own. */
 static void mark_spread(ef_t *t, ef_kid state, ef_kid to)
 {
-    for (ef_kid at = state;; at = t->node[at].user) {
+    for (ef_kid at = state;; at = t->use[at].user) {
         t->node[at].spread = true;
         if (at == to)
             return;
@@ -112,11 +112,11 @@ static bool plan_leaf(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
     const ef_knode *state = ef_kernel_node(t->kernel, loop->state[i]);
     const ef_knode *next = ef_kernel_node(t->kernel, loop->next[i]);
     l->type = ef_t_type((ef_dtype)state->dtype);
-    if (next->op == EF_ADD && t->node[loop->next[i]].users == 1) {
+    if (next->op == EF_ADD && t->use[loop->next[i]].users == 1) {
         const ef_knode *added = ef_kernel_node(t->kernel, next->child[1]);
         l->scaled = next->child[0];
         l->added = next->child[1];
-        bool single = t->node[l->added].users == 1 && same_dims(added, next);
+        bool single = t->use[l->added].users == 1 && same_dims(added, next);
         if (single && added->op == EF_TILE_MATMUL && !plan_product(t, loop, i, l))
             return false;
         if (single && added->op == EF_REDUCE && ef_attr_reducer(added->attr) == EF_RED_SUM && l->type >= T_FLOAT &&

@@ -96,25 +96,12 @@ static const char *fill(ef_t *t, const char *formula, const char *a, const char 
     return copy;
 }
 
-static bool is_whole(double value)
-{
-    return value == floor(value) && fabs(value) < 1e15;
-}
-
-/* The type in which operands meet: literals take the others' type, unless they are no whole numbers. */
 static t_type meet(const t_value *x, unsigned first, unsigned count)
 {
-    t_type type = T_INT;
-    bool any = false;
-    for (unsigned i = first; i < count; i++) {
-        if (!x[i].literal && (!any || x[i].type > type))
-            type = x[i].type;
-        any = any || !x[i].literal;
-    }
+    ef_operand operand[3] = {{0}};
     for (unsigned i = first; i < count; i++)
-        if (x[i].literal && type < T_FLOAT && (!any || !is_whole(x[i].value)))
-            type = T_FLOAT;
-    return type;
+        operand[i - first] = (ef_operand){x[i].literal, x[i].value, x[i].type};
+    return (t_type)ef_operands_meet(operand, count - first, T_INT, T_FLOAT);
 }
 
 /* What a literal operand decides: the other operand, or EF_NONE. Loops that run once begin with such literals. */

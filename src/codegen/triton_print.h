@@ -14,6 +14,7 @@
 #define EF_CODEGEN_TRITON_PRINT_H
 
 #include "codegen/maps.h"
+#include "codegen/nodes.h"
 #include "codegen/triton.h"
 
 #define T_MAX_AXES 8u           /* of a frame */
@@ -73,11 +74,9 @@ typedef struct {
 
 /* What is known of a node. */
 typedef struct {
-    bool needed, made;
-    bool assumed; /* a condition that is known to hold where it is used now */
-    bool spread;  /* it depends on a state that has more axes than it */
-    unsigned users;
-    ef_kid user;   /* the last one */
+    bool made;
+    bool assumed;  /* a condition that is known to hold where it is used now */
+    bool spread;   /* it depends on a state that has more axes than it */
     t_value value; /* of a computed tile */
     unsigned rank; /* its own axes, in the order in which it has them */
     uint32_t axis[T_MAX_AXES];
@@ -106,6 +105,7 @@ typedef struct {
     ef_index *start; /* by iterator, of the maps */
     t_iter *iter;
     t_node *node;
+    ef_use *use; /* by node */
     EF_VEC(t_axis) axes;
     EF_VEC(t_scalar) scalars; /* what indices are made of, besides aranges */
     unsigned level;           /* of the innermost open loop */

@@ -268,10 +268,13 @@ static bool step_norm(generator *g, unsigned a)
     const shape *s = &g->value[a];
     if (s->rank == 0 || s->dim[s->rank - 1] == DIM_ONE)
         return false;
-    if (below(g, 2))
+    bool centred = below(g, 2);
+    if (centred)
         a = binary(g, "sub", a, with_number(g, "div", reduce(g, "sum", a, 0), "7"));
     unsigned square = with_number(g, "div", reduce(g, "sum", binary(g, "mul", a, a), 0), "7");
-    binary(g, "mul", a, unary(g, "rsqrt", with_number(g, "add", square, "0.01")));
+    a = binary(g, "mul", a, unary(g, "rsqrt", with_number(g, "add", square, "0.01")));
+    if (centred) /* the sum of what is centred is 0: nothing but rounding */
+        with_number(g, "add", a, "0.3");
     return true;
 }
 
