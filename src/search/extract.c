@@ -122,6 +122,7 @@ static void build(ef_extractor *x)
     x->stack = ef_xcalloc((size_t)x->child.count + n + 1, sizeof *x->stack);
     x->bits = ef_xcalloc(2 * (size_t)x->stored_words, sizeof *x->bits);
     x->standing = ef_xcalloc(2 * (size_t)x->stored_words, sizeof *x->standing);
+    x->barren = ef_xcalloc(x->words, sizeof *x->barren);
     x->open = ef_xcalloc(x->words, sizeof *x->open);
     x->kernels = ef_xcalloc(n, sizeof *x->kernels);
 }
@@ -166,6 +167,7 @@ static void release(ef_extractor *x)
     free(x->stack);
     free(x->bits);
     free(x->standing);
+    free(x->barren);
     free(x->open);
 }
 

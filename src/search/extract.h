@@ -12,6 +12,8 @@
  *  - a dimension that a tile may hold whole is not looped over;
  *  - in what is summed over a loop no factor is the same at all coordinates of the axis: it stands outside of the sum;
  *  - nothing is a view at a coarser grid of what the kernel can compute at its own;
+ *  - a reduction of a small dimension (at most 32 elements) is not loaded where its operand is at hand, nor does the
+ * grid cut that dimension;
  *  - no other kernel of the same tensor dominates it: loads no other stored tensors, and is nowhere worse, and
  * somewhere better, in bytes loaded (every block and every pass of a loop counts), in arithmetic, in the largest tile
  * that a block holds and in the number of blocks, at small tiles and at large ones. And of a program:

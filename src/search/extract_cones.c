@@ -25,13 +25,30 @@ static bool is_constant(const ef_extractor *x, ef_slot_id id)
     return s->role == EF_SLOT_BODY && s->count == 1 && ef_option_at(x, s->first)->kind == EF_OPTION_LEAF;
 }
 
-/* Whether a slot can be picked by itself: something but pointwise options fills it. */
-static bool is_leaf(const ef_extractor *x, ef_slot_id id)
+/* Whether a slot may be a load of this stored one. */
+static bool may_load(const ef_extractor *x, ef_slot_id id, ef_slot_id stored)
 {
     const ef_eslot *s = &x->slots.at[id];
     for (uint32_t k = s->first; k < s->first + s->count; k++)
-        if (ef_option_at(x, k)->kind != EF_OPTION_POINTWISE && ef_option_at(x, k)->kind != EF_OPTION_LEAF)
+        if (ef_option_at(x, k)->kind == EF_OPTION_LOADS && x->child.at[ef_option_at(x, k)->first] == stored)
             return true;
+    return false;
+}
+
+/* Whether a slot can be picked by itself under an operator of slot `of`: something fills it but pointwise options, what
+ * no kernel with the axes of `of` computes, and loads of what `of` would load then. */
+static bool is_leaf(const ef_extractor *x, ef_slot_id id, ef_slot_id of)
+{
+    const ef_eslot *s = &x->slots.at[id];
+    ef_axes axes = ef_type_axes(x->ctx, ef_slot_type(x, of));
+    for (uint32_t k = s->first; k < s->first + s->count; k++) {
+        const ef_option *o = ef_option_at(x, k);
+        bool needless = o->kind == EF_OPTION_POINTWISE || o->kind == EF_OPTION_LEAF ||
+                        (o->kind == EF_OPTION_LOADS && may_load(x, of, x->child.at[o->first])) ||
+                        ef_is_cut_reduction(x, o, axes);
+        if (!needless)
+            return true;
+    }
     return false;
 }
 
@@ -95,7 +112,7 @@ static bool combine(ef_extractor *x, cone_set *sets, const ef_option *o, uint32_
     bool grew = false;
     ef_cone next = *c;
     next.inner[operand] = EF_NONE;
-    if (is_constant(x, child) || (is_leaf(x, child) && add_leaf(&next, child)))
+    if (is_constant(x, child) || (is_leaf(x, child, c->slot) && add_leaf(&next, child)))
         grew = combine(x, sets, o, operand + 1, &next);
     for (uint32_t i = 0; i < sets[child].count; i++) {
         const ef_cone *inner = &x->cones.at[sets[child].at[i]];

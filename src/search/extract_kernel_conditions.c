@@ -148,6 +148,140 @@ bool ef_kernel_contradicts(const ef_extractor *x, uint32_t own, const uint64_t *
     return false;
 }
 
+/* ---- small reductions ---- */
+
+/* The longest dimension whose reduction costs next to nothing where its operand is at hand: one warp's width. */
+#define SMALL_REDUCTION 32
+
+bool ef_is_small_reduction(const ef_extractor *x, const ef_option *o)
+{
+    if (o->kind != EF_OPTION_COMPUTES || ef_option_op(x, o) != EF_REDUCE)
+        return false;
+    const ef_type_info *t = ef_type_at(x->ctx, ef_slot_type(x, x->child.at[o->first]));
+    unsigned at = ef_attr_reduce_at(ef_option_attr(x, o));
+    if (at >= t->rank || ef_dim_extent(x->ctx, t->dim[at]) > SMALL_REDUCTION)
+        return false;
+    for (unsigned p = 0; p < t->places; p++)
+        if (t->place[p].kind == EF_PARTITION && t->place[p].dim == at)
+            return false;
+    return true;
+}
+
+bool ef_is_cut_reduction(const ef_extractor *x, const ef_option *o, ef_axes axes)
+{
+    if (!ef_is_small_reduction(x, o))
+        return false;
+    const ef_type_info *t = ef_type_at(x->ctx, ef_slot_type(x, x->child.at[o->first]));
+    const ef_axis *axis;
+    const ef_var *atoms;
+    unsigned n = ef_axes_at(x->ctx, axes, &axis);
+    unsigned count = ef_dim_atoms(x->ctx, t->dim[ef_attr_reduce_at(ef_option_attr(x, o))], &atoms);
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = 0; k < count; k++)
+            if (ef_axis_var(axis[i]) == atoms[k])
+                return true;
+    return false;
+}
+
+/* Whether no kernel of stored number `own` has this way: what it would load or compute no program has beside `own`, it
+ * is a small reduction of what the grid cuts, or one of its operands is nothing either. */
+bool ef_way_is_barren(const ef_extractor *x, uint32_t own, uint32_t k)
+{
+    const ef_way *w = &x->way_list.at[k];
+    const ef_option *o = w->option == EF_NONE ? NULL : ef_option_at(x, w->option);
+    uint32_t loads = o && o->kind == EF_OPTION_LOADS ? x->slots.at[x->child.at[o->first]].stored : EF_NONE;
+    if (loads != EF_NONE && (loads == own || ef_bit(x->excludes + (size_t)own * x->stored_words, loads)))
+        return true;
+    if (ef_bit(x->way_again + (size_t)k * x->stored_words, own) || (o && ef_is_cut_reduction(x, o, x->grid)))
+        return true;
+    for (uint32_t c = w->first; c < w->first + w->count; c++)
+        if (ef_bit(x->barren, x->child.at[c]))
+            return true;
+    return false;
+}
+
+void ef_find_barren(ef_extractor *x, ef_slot_id root, uint32_t own)
+{
+    const uint64_t *reach = x->reach + (size_t)root * x->words;
+    memset(x->barren, 0, x->words * sizeof *x->barren);
+    for (bool more = true; more;) {
+        more = false;
+        for (ef_slot_id id = x->slots.count; id-- > 0;) { /* operands mostly have larger numbers */
+            const ef_eslot *s = &x->slots.at[id];
+            if (!ef_bit(reach, id) || ef_bit(x->barren, id))
+                continue;
+            bool barren = true;
+            for (uint32_t k = s->first_way; k < s->first_way + s->ways && barren; k++)
+                barren = ef_way_is_barren(x, own, k);
+            if (barren) {
+                ef_set_bit(x->barren, id);
+                more = true;
+            }
+        }
+    }
+}
+
+/* Whether the picks from `from` on lead to `to`, or may once its holes are picked. */
+static bool may_need(ef_extractor *x, ef_slot_id from, ef_slot_id to)
+{
+    uint32_t top = 0;
+    x->epoch++;
+    x->stack[top++] = from;
+    while (top) {
+        ef_slot_id s = x->stack[--top];
+        const ef_way *w = ef_picked(x, s);
+        if (s == to || (!w && ef_bit(x->reach + (size_t)s * x->words, to)))
+            return true;
+        for (uint32_t i = 0; w && i < w->count; i++) {
+            ef_slot_id child = x->child.at[w->first + i];
+            if (x->stamp[child] != x->epoch)
+                x->stack[top++] = child;
+            x->stamp[child] = x->epoch;
+        }
+    }
+    return false;
+}
+
+/* Whether the kernel has a value, however it is completed, without `without`. */
+static bool has_value(ef_extractor *x, const ef_partial *p, ef_slot_id id, ef_slot_id without)
+{
+    const ef_eslot *s = &x->slots.at[id];
+    bool has = x->pick[id] || (s->count == 1 && ef_option_at(x, s->first)->kind == EF_OPTION_LEAF);
+    for (uint32_t k = 0; k < p->holes && !has; k++)
+        has = p->data[2 * (size_t)p->picks + k] == id;
+    return has && !may_need(x, id, without);
+}
+
+/* Whether a value is at hand: the kernel has it, or all that it is a pointwise function of. */
+static bool is_at_hand(ef_extractor *x, const ef_partial *p, ef_slot_id id, ef_slot_id without)
+{
+    const ef_eslot *s = &x->slots.at[id];
+    bool at_hand = has_value(x, p, id, without);
+    for (uint32_t k = s->first_way; k < s->first_way + s->ways && !at_hand; k++) {
+        const ef_way *w = &x->way_list.at[k];
+        at_hand = w->option == EF_NONE;
+        for (uint32_t c = w->first; c < w->first + w->count && at_hand; c++)
+            at_hand = has_value(x, p, x->child.at[c], without);
+    }
+    return at_hand;
+}
+
+bool ef_loads_small_reduction(ef_extractor *x, const ef_partial *p)
+{
+    for (uint32_t i = 0; i < p->picks; i++) {
+        ef_slot_id id = p->data[2 * i];
+        const ef_option *load = ef_picked_option(x, id);
+        if (!load || load->kind != EF_OPTION_LOADS || x->slots.at[x->child.at[load->first]].stored == EF_NONE)
+            continue;
+        const ef_eslot s = x->slots.at[id];
+        for (uint32_t k = s.first; k < s.first + s.count; k++)
+            if (ef_is_small_reduction(x, ef_option_at(x, k)) &&
+                is_at_hand(x, p, x->child.at[ef_option_at(x, k)->first], id))
+                return true;
+    }
+    return false;
+}
+
 static bool only_moves(const ef_extractor *x, uint32_t cone)
 {
     const ef_cone *c = &x->cones.at[cone];

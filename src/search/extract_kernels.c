@@ -305,6 +305,8 @@ static void expand(ef_extractor *x, ef_partials *queue, const ef_partial *p, uin
     uint64_t *loads = x->bits, *again = x->bits + x->stored_words, sign[2];
     x->result->expanded++;
     for (uint32_t k = s.first_way; k < s.first_way + s.ways; k++) {
+        if (ef_way_is_barren(x, own, k))
+            continue;
         ef_load_picks(x, p->data, p->picks);
         bool good = !closes_cycle(x, hole, &x->way_list.at[k]);
         ef_partial q = {0};
@@ -314,7 +316,8 @@ static void expand(ef_extractor *x, ef_partials *queue, const ef_partial *p, uin
         if (good) {
             ef_find_loads(x, q.data, q.picks, loads, again);
             mark_open(x, &q);
-            good = !ef_kernel_contradicts(x, own, loads, again) && !ef_respells(x, &q) && !ef_wastes_fusion(x, &q);
+            good = !ef_kernel_contradicts(x, own, loads, again) && !ef_respells(x, &q) && !ef_wastes_fusion(x, &q) &&
+                   !ef_loads_small_reduction(x, &q);
         }
         if (good && x->options->compaction == EF_COMPACT_EARLY)
             good = !is_dominated(x, &q, loads, found);
@@ -353,6 +356,7 @@ static void enumerate(ef_extractor *x, uint32_t own, uint32_t option, ef_choice_
     ef_partial first = {.holes = 1, .data = ef_xcalloc(1, sizeof *first.data)};
     first.data[0] = x->child.at[ef_option_at(x, option)->first];
     ef_measure_begin(x, first.data[0]);
+    ef_find_barren(x, first.data[0], own);
     ef_queue_push(x, &queue, first);
     while (queue.heap.count && !is_over(x, states++, found->count > before)) {
         ef_partial p = ef_queue_pop(x, &queue);

@@ -44,7 +44,7 @@ typedef struct {
 } ef_option;
 
 /* A pointwise expression: an option whose operands are slots or further cones. */
-#define EF_CONE_LEAVES 24
+#define EF_CONE_LEAVES 64
 #define EF_CONE_OPERANDS 3
 typedef struct {
     ef_slot_id slot;
@@ -223,6 +223,7 @@ typedef struct {
     ef_axes grid;
     ef_slot_id *stack;
     uint64_t *bits, *standing; /* two sets of stored numbers each: of a kernel, of a program */
+    uint64_t *barren;          /* bits: slots that nothing can fill in the kernels at hand */
     uint64_t *open;            /* bits: slots that completions of the partial kernel at hand can refer to */
     ef_extraction *result;
 } ef_extractor;
@@ -338,6 +339,15 @@ void ef_find_again(ef_extractor *x);
 void ef_find_loads(ef_extractor *x, const uint32_t *pick, uint32_t picks, uint64_t *loads, uint64_t *again);
 bool ef_kernel_contradicts(const ef_extractor *x, uint32_t own, const uint64_t *loads, const uint64_t *again);
 bool ef_respells(const ef_extractor *x, const ef_partial *p);
+/* Fills x->barren for the kernels of a stored number: the slots under their root that nothing can fill. */
+void ef_find_barren(ef_extractor *x, ef_slot_id root, uint32_t own);
+bool ef_way_is_barren(const ef_extractor *x, uint32_t own, uint32_t way);
+/* A reduction of a dimension so small that it costs next to nothing where its operand is at hand. */
+bool ef_is_small_reduction(const ef_extractor *x, const ef_option *o);
+/* Whether it is one of a dimension that one of the axes cuts: each block then computes what only one has to. */
+bool ef_is_cut_reduction(const ef_extractor *x, const ef_option *o, ef_axes axes);
+/* Whether the kernel loads what another one stores although it is a small reduction of what is at hand. */
+bool ef_loads_small_reduction(ef_extractor *x, const ef_partial *p);
 bool ef_wastes_fusion(ef_extractor *x, const ef_partial *p);
 bool ef_is_loaded(const ef_extractor *x, ef_slot_id id);
 /* How its picks use a tuple: EF_USED_…. */

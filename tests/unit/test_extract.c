@@ -371,6 +371,58 @@ static void test_programs_are_enumerated(void **state)
     }
 }
 
+static unsigned count_text(const char *text, const char *part)
+{
+    unsigned count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++)
+        count++;
+    return count;
+}
+
+/* Normalisations of a small matrix along its rows and columns in turn, as Sinkhorn's, are one kernel, and found soon
+ * however long the chain is; results that an output or another kernel needs as well lose no candidate. */
+static void test_small_reductions(void **state)
+{
+    (void)state;
+    ef_strbuf text = {0}, found = {0};
+    ef_strbuf_printf(&text, "program p\ndim b = 16\ndim n = 4\ninput x: f32[b, n, n']\nm0 = exp(x)\n");
+    for (unsigned i = 0; i < 20; i++)
+        ef_strbuf_printf(&text, "r%u = div(m%u, reduce[sum, -1](m%u))\nm%u = div(r%u, reduce[sum, -2](r%u))\n", i, i, i,
+                         i + 1, i, i);
+    ef_strbuf_puts(&text, "output o = exp(m20)\n");
+    saturated s = saturate(text.text);
+    ef_extraction *e = ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .keep = 10});
+    assert_true(e->complete && e->candidate.count == 1 && e->expanded < 20000);
+    ef_named output = {"o", e->candidate.at[0].output[0]};
+    ef_program candidate = {.dag = e->dag,
+                            .name = "p",
+                            .comment = "",
+                            .inputs = s.program->inputs,
+                            .input = s.program->input,
+                            .outputs = 1,
+                            .output = &output};
+    ef_program_print(&candidate, &found);
+    assert_int_equal(count_text(found.text, "combination["), 1);
+    ef_extraction_free(e);
+    release(&s);
+    ef_strbuf_free(&text);
+    ef_strbuf_free(&found);
+    static const char small[] = "program p\ndim b = 16\ndim n = 4\ndim c = 64\ninput x: f32[b, n, n']\n"
+                                "input y: f32[b, n, c]\n";
+    static const char *const shared[] = {
+        "t = exp(x)\noutput s = reduce[sum, -1](t)\noutput o = div(t, s)\n",
+        "t = exp(x)\ns = reduce[sum, -1](t)\noutput o = mul(matmul(div(t, s), y), s)\noutput q = add(s, 1)\n",
+        "s = reduce[max, -2](x)\nt = sub(x, s)\noutput o = reduce[sum, -1](mul(t, t))\noutput q = mul(t, s)\n",
+    };
+    for (unsigned i = 0; i < sizeof shared / sizeof *shared; i++) {
+        ef_strbuf_puts(&text, small);
+        ef_strbuf_puts(&text, shared[i]);
+        if (!compare_modes(text.text, 0, false))
+            fail_msg("not complete: %s", shared[i]);
+        ef_strbuf_free(&text);
+    }
+}
+
 /* A budget returns promising candidates first, and says that it is not complete. */
 static void test_budget(void **state)
 {
@@ -399,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_shared_subterms),
         cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_programs_are_enumerated),
+        cmocka_unit_test(test_small_reductions),
         cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
