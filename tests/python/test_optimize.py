@@ -1,6 +1,7 @@
 """equiforge.optimize, end to end: search, tuning in worker processes, the store, files, and torch.compile."""
 
 import subprocess
+import sys
 import time
 
 import pytest
@@ -52,12 +53,31 @@ def test_command_line_alone(tmp_path):
     assert difference(fast, module, inputs) < 5e-3
 
 
+AGAIN = """
+import time
+import torch, torch._dynamo, torch.export._trace  # the exporter is imported at its first use, which takes seconds
+import equiforge
+from bench.workloads import workload
+
+module, inputs = workload("rmsnorm_linear/B8").make(small=True)
+start = time.perf_counter()
+fast = equiforge.optimize(module, inputs, budget="4s", progress=lambda _: print("searched"))
+print(time.perf_counter() - start)
+"""
+
+
 def test_second_time_is_quick():
+    """What is in the store takes less than a second, in this process and in another one; these may be busy ones."""
     module, inputs = workload("rmsnorm_linear/B8").make(small=True)
     equiforge.optimize(module, inputs, budget="4s")
     start = time.perf_counter()
     equiforge.optimize(module, inputs, budget="4s")
-    assert time.perf_counter() - start < 3  # a second, on a machine that does nothing else
+    here = time.perf_counter() - start
+    other = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True).stdout
+    assert "searched" not in other
+    print(f"again: {here:.2f} s here, {float(other):.2f} s in another process")
+    assert here < 3
+    assert float(other) < 3
 
 
 def test_progress_can_stop_it():
