@@ -260,6 +260,7 @@ typedef struct {
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
     uint64_t seed;      /* of inputs and of the order in which schedules are tried */
     uint64_t limit;     /* implementations of a region to measure at most, 0: as many as the budget allows */
+    bool unmeasured;    /* a result is wanted even when nothing can be measured: PyTorch runs everything then */
     /* Called some times a second while measuring, perhaps from another thread than the caller's, which waits meanwhile.
      * False: as equiforge_interrupt with EQUIFORGE_FINISH. May be NULL. */
     bool (*progress)(void *user, const equiforge_progress *progress);
@@ -276,6 +277,8 @@ typedef struct {
     double elapsed_s;
     uint32_t regions, distinct; /* parts that were optimised; how many of them differ by more than names */
     uint32_t externals;         /* calls of PyTorch that stay between them, whose time is in no sum */
+    uint32_t kept;              /* distinct regions of which nothing could be measured (their workers did not start,
+                                 * say): PyTorch runs them as they are; their time is in no sum */
     uint64_t kernels;
     uint64_t candidates; /* programs that the search found */
     uint64_t families;   /* execution structures among them that took part */
@@ -289,7 +292,7 @@ typedef struct {
     const char *entry;
     const char *program; /* the implementation as a tiled program, in text form */
     const char *device;  /* what measured it, with versions */
-    const char *note;    /* something to know about the store, one line; "" when there is nothing */
+    const char *note;    /* what to know about regions that were kept, or about the store, one line; "": nothing */
 } equiforge_optimum;
 
 /* Finds a fast implementation of a module for a device by search and measurement: a .pt2 file of torch.export, or a
@@ -297,7 +300,7 @@ typedef struct {
  * `equiforge` beside this library, else in PATH; on GPUs they are Python's (equiforge_python). Every measurement is
  * stored when it is made: an optimisation that was interrupted goes on where it was, and one that was done is answered
  * at once. EQUIFORGE_BAD_INPUT when the file cannot be read or there is no such target here; EQUIFORGE_FAILED when
- * nothing can be measured, the output cannot be written, or it was abandoned. Owned by the session. */
+ * nothing at all can be measured, the output cannot be written, or it was abandoned. Owned by the session. */
 EF_API equiforge_status equiforge_optimize(equiforge_session *session, const char *path,
                                            const equiforge_optimize_options *options, equiforge_optimum *optimum);
 

@@ -45,6 +45,7 @@ static void optimize_deep(void *user)
     ef_optimize_options options = {.budget_s = call->options->budget_s,
                                    .seed = call->options->seed,
                                    .limit = call->options->limit,
+                                   .unmeasured = call->options->unmeasured,
                                    .progress = call->options->progress ? pass_progress : NULL,
                                    .user = call};
     ef_module *module = ef_module_read(call->path, call->diag);
@@ -90,7 +91,8 @@ static void report(const optimize_call *call, const char *note, ef_arena *arena,
         .entry = keep(arena, only->entry),
         .program = keep(arena, only->candidate),
         .device = keep(arena, call->plan->regions ? call->plan->region[0].device : ""),
-        .note = keep(arena, note),
+        .kept = s->kept,
+        .note = keep(arena, s->message ? s->message : note),
     };
 }
 

@@ -66,6 +66,8 @@ const char *equiforge_plan_describe(equiforge_plan *plan)
         json_object_set_new(object, "candidate", json_string(region->candidate));
         /* On a GPU, PyTorch itself may be the fastest that was found. */
         json_t *torch = region->original && strcmp(region->language, "triton") == 0 ? torch_source(region) : NULL;
+        if (strcmp(region->language, "torch") == 0)
+            torch = json_string(region->source);
         if (torch)
             json_object_set_new(object, "torch", torch);
     }

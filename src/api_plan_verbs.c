@@ -23,6 +23,8 @@ static bool run_region(const ef_plan *plan, uint32_t region, const equiforge_run
     const ef_plan_region *r = &plan->region[region];
     ef_plan_programs programs;
     ef_device device;
+    if (strcmp(r->language, "torch") == 0)
+        return ef_fail(diag, "region %u has no code of ours: it could not be measured, and PyTorch runs it", region);
     const ef_replay_options replay = {options->repeat, options->seed, options->check};
     if (!ef_device_find(plan->target, options->threads ? options->threads : r->threads, &device, diag) ||
         !ef_plan_programs_open(r, &programs, diag))

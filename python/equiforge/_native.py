@@ -112,6 +112,7 @@ class Options(ctypes.Structure):
         ("threads", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("limit", ctypes.c_uint64),
+        ("unmeasured", ctypes.c_bool),
         ("progress", _PROGRESS),
         ("user", ctypes.c_void_p),
     ]
@@ -130,6 +131,7 @@ class Optimum(ctypes.Structure):
         ("regions", ctypes.c_uint32),
         ("distinct", ctypes.c_uint32),
         ("externals", ctypes.c_uint32),
+        ("kept", ctypes.c_uint32),
         ("kernels", ctypes.c_uint64),
         ("candidates", ctypes.c_uint64),
         ("families", ctypes.c_uint64),
@@ -241,8 +243,9 @@ def optimize(  # noqa: PLR0913
     """Optimises a .pt2 or .ef file into an .efz file; returns what is said of it (equiforge_optimum).
 
     `threads` are a CPU's, `limit` bounds the implementations measured of each region; 0: as many as there are, as the
-    budget allows. EquiForgeError when it cannot be done. What `progress` raises, and Ctrl-C, end it within a second or
-    two, without a result; what was measured is in the store, where another call goes on.
+    budget allows. What cannot be measured, PyTorch runs, and "note" says why; EquiForgeError when it cannot be done.
+    What `progress` raises, and Ctrl-C, end it within a second or two, without a result; what was measured is in the
+    store, where another call goes on.
     """
     session = function("equiforge_session_new")()
     alive = threading.Lock()  # the session's end, and whoever interrupts it
@@ -270,6 +273,7 @@ def optimize(  # noqa: PLR0913
         threads,
         1,
         limit,
+        True,
         _PROGRESS(tell),
     )
     # Workers on GPUs are Python's own.

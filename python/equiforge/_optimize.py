@@ -130,11 +130,12 @@ def optimize(  # noqa: PLR0913, PLR0917
     Returns:
         A module with the original's parameters, buffers and submodules, in evaluation mode. It is never slower than
         the original: where nothing faster was found, or measured so in the end, it calls the original. Its kernels
-        compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`).
+        compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`). Regions of
+        which nothing can be measured, because worker processes do not start, say, stay as they are; a warning says so.
 
     Raises:
         TypeError: `module` is no module, or `args` no tuple.
-        EquiForgeError: the module cannot be exported by torch.export, or nothing can be measured on this machine.
+        EquiForgeError: the module cannot be exported by torch.export, or there is no such target on this machine.
         KeyboardInterrupt: Ctrl-C ends it within a second or two; another call goes on where it was.
     """
     if freeze:
@@ -151,9 +152,11 @@ def optimize(  # noqa: PLR0913, PLR0917
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
         torch.export.save(exported, archive)
-        _native.optimize(archive, result, target=target, budget_s=limit, store=store, progress=report)
+        found = _native.optimize(archive, result, target=target, budget_s=limit, store=store, progress=report)
         if report is show:
             sys.stderr.write("\r\033[K")
+        if found["note"]:
+            warnings.warn(f"equiforge: {found['note']}", stacklevel=2)
         handle = _native.PlanHandle(result)
         plan = result.read_bytes()
     fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, constants=constants_of(exported))

@@ -121,7 +121,8 @@ static bool check_region(const ef_plan_region *r, ef_diag *diag)
 {
     if (!r->program || !r->candidate || !r->source || !r->schedule || !r->device)
         return ef_fail(diag, "the implementation is not complete");
-    if (!r->language || (strcmp(r->language, "c") != 0 && strcmp(r->language, "triton") != 0))
+    if (!r->language ||
+        (strcmp(r->language, "c") != 0 && strcmp(r->language, "triton") != 0 && strcmp(r->language, "torch") != 0))
         return ef_fail(diag, "code in the unknown language '%.40s'", r->language ? r->language : "");
     if (!is_word(r->entry, "") || isdigit((unsigned char)r->entry[0]) || !strstr(r->source, r->entry))
         return ef_fail(diag, "the code has no function '%.80s'", r->entry ? r->entry : "");

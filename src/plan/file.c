@@ -30,7 +30,7 @@ static const struct {
 
 static const char *code_name(const ef_plan_region *region)
 {
-    return region->language && strcmp(region->language, "triton") == 0 ? "kernels.py" : "kernels.c";
+    return region->language && strcmp(region->language, "c") != 0 ? "kernels.py" : "kernels.c";
 }
 
 static const char *entry_name(ef_arena *arena, uint32_t region, const char *file)

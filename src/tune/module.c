@@ -1,11 +1,14 @@
 /* Optimising a module: see module.h. */
 #include "tune/module.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "egraph/runner.h"
+#include "support/interrupt.h"
 #include "tune/canonical.h"
 #include "tune/optimum.h"
 #include "tune/work.h"
@@ -33,6 +36,9 @@ typedef struct {
     EF_VEC(distinct) programs;
     double start, budget;
     bool stopped;
+    uint32_t kept;
+    char reason[400]; /* why the first of them was kept */
+    bool hopeless;    /* no worker ever answered: none will */
 } course;
 
 /* ---- what there is to do ---- */
@@ -78,19 +84,40 @@ static bool pass_progress(void *user, const ef_progress *p)
     return !c->stopped;
 }
 
+/* PyTorch runs what cannot be measured. The next region has new workers, if this one took them down; where none ever
+ * answered there will be none. */
+static bool keep_original(course *c, distinct *d, const char *why)
+{
+    if (!ef_optimum_as_it_is(&d->optimum, d->program, why, c->plan->arena, c->diag))
+        return false;
+    if (c->kept++ == 0)
+        snprintf(c->reason, sizeof c->reason, "%s", why);
+    if (c->pool && ef_pool_broken(c->pool)) {
+        c->hopeless = !ef_pool_hello(c->pool);
+        ef_pool_free(c->pool);
+        c->pool = NULL;
+    }
+    return true;
+}
+
 /* After a stop what is left is measured as it is, which a plan needs. */
 static bool optimize_one(course *c, distinct *d, double left_weight)
 {
     double left = fmax(c->budget - (ef_seconds() - c->start), 0.1);
+    ef_diag diag = {0};
+    if (c->hopeless)
+        return keep_original(c, d, c->reason);
     ef_optimize_options options = *c->options;
     options.budget_s = left_weight > 0 ? left * d->weight / left_weight : left;
     options.plain = c->options->plain || c->stopped || options.budget_s < TOO_LITTLE_S;
     options.budget_s = fmax(options.budget_s, 0.1);
     options.user = c;
     options.progress = c->options->progress && !c->stopped ? pass_progress : NULL;
-    bool fine = ef_optimize(d->program, c->device, &c->pool, c->store, &options, c->plan->arena, &d->optimum, c->diag);
+    bool fine = ef_optimize(d->program, c->device, &c->pool, c->store, &options, c->plan->arena, &d->optimum, &diag);
     c->stopped = c->stopped || d->optimum.stopped;
-    return fine;
+    if (!fine && ef_interrupted())
+        return ef_fail(c->diag, "%s", diag.text);
+    return fine || keep_original(c, d, diag.text);
 }
 
 static bool optimize_all(course *c)
@@ -107,6 +134,18 @@ static bool optimize_all(course *c)
 }
 
 /* ---- the result ---- */
+
+static const char *describe_kept(const course *c)
+{
+    ef_strbuf text = {0};
+    if (c->kept < c->programs.count)
+        ef_strbuf_printf(&text, "%" PRIu32 " of %" PRIu32 " distinct regions stay as they are: ", c->kept,
+                         c->programs.count);
+    ef_strbuf_puts(&text, c->reason);
+    const char *copy = ef_arena_strndup(c->plan->arena, text.text, text.length);
+    ef_strbuf_free(&text);
+    return copy;
+}
 
 static void sum_up(const course *c, ef_module_summary *s)
 {
@@ -129,6 +168,8 @@ static void sum_up(const course *c, ef_module_summary *s)
         s->original = s->original && o->original;
     }
     s->distinct = c->programs.count;
+    s->kept = c->kept;
+    s->message = c->kept ? describe_kept(c) : NULL;
     s->externals = c->plan->steps - s->regions;
     s->elapsed_s = c->plan->elapsed_s;
 }
@@ -146,6 +187,8 @@ ef_plan *ef_optimize_module(const ef_module *module, const ef_device *device, ef
     if (c.programs.count)
         qsort(c.programs.at, c.programs.count, sizeof *c.programs.at, by_weight);
     bool fine = optimize_all(&c);
+    if (fine && c.kept && c.kept == c.programs.count && !options->unmeasured)
+        fine = ef_fail(diag, "%s", c.reason);
     c.plan->elapsed_s = ef_seconds() - c.start;
     for (uint32_t i = 0; fine && i < c.programs.count; i++)
         c.plan->region[c.programs.at[i].region] = ef_optimum_region(&c.programs.at[i].optimum, device);

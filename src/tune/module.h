@@ -17,9 +17,11 @@ typedef struct {
     bool stored;   /* all regions were answered from the store */
     bool original; /* nothing faster was found for any of them */
     bool stopped;
+    uint32_t kept;       /* distinct regions that could not be measured: PyTorch runs them as they are */
+    const char *message; /* why, and which; in the plan's arena; NULL: none */
 } ef_module_summary;
 
-/* NULL and a message when a region cannot be measured. */
+/* NULL and a message when nothing can be measured, of any region, unless `options` want a plan all the same. */
 ef_plan *ef_optimize_module(const ef_module *module, const ef_device *device, ef_store *store,
                             const ef_optimize_options *options, ef_module_summary *summary, ef_diag *diag);
 

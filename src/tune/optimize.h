@@ -28,6 +28,7 @@ typedef struct {
     bool plain;         /* no search: only the program as it is is measured */
     uint32_t keep;      /* families at most, 0: 64 */
     uint64_t limit;     /* measured candidates at most, failures too; 0: as many as the budget allows */
+    bool unmeasured;    /* of a module: its plan is wanted even when nothing in it could be measured */
     /* Called some times a second while measuring; false: finish with the best so far. May be NULL. What this thread
      * works under (support/interrupt.h) ends it too. */
     bool (*progress)(void *user, const ef_progress *progress);
@@ -52,6 +53,7 @@ typedef struct {
     uint32_t equations;    /* why the two are equal; 0: they are one, or it was not found again in time */
     const ef_equation *equation;
     const char *device; /* who measured, with versions */
+    const char *kept;   /* why nothing could be measured, and PyTorch is to run the program; NULL: it was */
 } ef_optimum;
 
 /* Makes the pool, *pool, when it is NULL and workers are needed; the caller frees it, after other programs. False and a

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/torch.h"
+
 #define ENTRY "ef_program"
+#define KEPT_ENTRY "region"
 #define DERIVE_S 20.0
 #define ENOUGH 0.9 /* of the wanted budget: that much was spent is as good */
 
@@ -52,6 +55,26 @@ void ef_optimum_describe(ef_optimum *o, const ef_families *families, const ef_tr
     o->kernels = family->graph->kernels.count;
     o->family = family->hash;
     derive(o, families->program, arena);
+}
+
+bool ef_optimum_as_it_is(ef_optimum *o, const ef_program *program, const char *why, ef_arena *arena, ef_diag *diag)
+{
+    ef_strbuf source = {0}, text = {0};
+    if (!ef_codegen_torch(program, KEPT_ENTRY, &source, diag)) {
+        ef_strbuf_free(&source);
+        return false;
+    }
+    ef_program_print(program, &text);
+    *o = (ef_optimum){.original = true,
+                      .stopped = o->stopped,
+                      .schedule = "",
+                      .source = take(arena, &source),
+                      .entry = KEPT_ENTRY,
+                      .program = take(arena, &text),
+                      .device = o->device ? o->device : "",
+                      .kept = ef_arena_strndup(arena, why, strlen(why))};
+    o->reference = o->program;
+    return true;
 }
 
 /* ---- as JSON ---- */
@@ -151,7 +174,7 @@ ef_plan_region ef_optimum_region(const ef_optimum *o, const ef_device *device)
     return (ef_plan_region){
         .program = o->reference,
         .candidate = o->program,
-        .language = languages[device->backend],
+        .language = o->kept ? "torch" : languages[device->backend],
         .source = o->source,
         .entry = o->entry,
         .schedule = o->schedule,

@@ -9,6 +9,10 @@
 /* Fills in what an implementation consists of: source, schedule, program, kernels. */
 void ef_optimum_describe(ef_optimum *optimum, const ef_families *families, const ef_trip *best, const ef_device *device,
                          ef_arena *arena, ef_diag *diag);
+/* What is left where nothing can be measured: the program itself, as PyTorch source (codegen/torch.h). `why` is kept.
+ */
+bool ef_optimum_as_it_is(ef_optimum *optimum, const ef_program *program, const char *why, ef_arena *arena,
+                         ef_diag *diag);
 /* Keeps it. `budget_s`: what was spent on it, INFINITY: more would find nothing. */
 void ef_optimum_keep(const ef_optimum *optimum, ef_store *store, const char *program, double budget_s);
 /* What is kept for this program and optimum->device; false when there is none, or less than `budget_s` was spent. */
