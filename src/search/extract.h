@@ -1,9 +1,11 @@
 /* Extraction with early compaction (paper, section 5.1, Algorithm 1; design, section 6).
  *
  * A program is a set of KERNELS, one for every tensor that it stores. A kernel picks one e-node for every class that it
- * computes, down to the tensors that it loads. Both are enumerated by Algorithm 1, partial kernels and partial programs
- * with holes, expanded one hole at a time, best first by an optimistic cost, and each tested for equivalence (~p) with
- * those already seen before it is expanded.
+ * computes, down to the tensors that it loads. Both are enumerated by Algorithm 1: partial kernels and partial programs
+ * with holes, expanded one hole at a time, best first by an optimistic cost. Each partial kernel is tested for
+ * equivalence (~p) with those already seen before it is expanded. Partial programs need no such test: the kernels of a
+ * tensor are distinct up to ~, and which hole comes next follows from the partial program, so two of them differ in the
+ * kernel of some tensor.
  *
  * A CANDIDATE is a complete program, up to ~, that no other one makes needless. Of a kernel, all of this is true:
  *  - its pointwise expressions have the least arithmetic of all that use the same values, or fewer;

@@ -1,7 +1,8 @@
 /* Algorithm 1 over stored values: programs from kernels (see extract.h).
  *
  * A partial program has a choice for some stored slots (a kernel with its body, moved elements of other tensors) and
- * holes for others. Inputs are never holes. */
+ * holes for others. Inputs are never holes. No two partial programs of a pass are equivalent (extract.h) where kernels
+ * were compacted early. Complete programs are compared in every mode, and with those of other passes. */
 #include <string.h>
 
 #include "search/extract_private.h"
