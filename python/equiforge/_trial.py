@@ -24,7 +24,12 @@ ACCEPTED = 1e-2  # relative L2 error that no implementation may exceed
 COLD_BYTES = 256 << 20  # inputs are rotated over more than this, and over four times the cache
 MOST_COPIES = 4096
 GRAPH_US = 400.0  # a graph holds enough calls to take that long
-FAR = 4.0  # what is slower than the best by this factor is not timed exactly
+FAR = 4.0  # what is slower than the best by this factor is called once or twice and not timed exactly
+NEAR = 1.1  # what is nearer than this is checked on every distribution
+SLOW_US = 2e4  # a first call that takes this long is no matter of warming up
+REFERENCE_SHARE = 0.25  # of the time for preparation, for exact results
+EAGER_SHARE = 0.1  # … for timing the program as it is
+LEAST_POSITIONS = 4  # of a dimension of which a sample is computed
 
 # What inputs are multiplied by, the farthest first. Results of tiny inputs would leave float16 at its lower end.
 SCALES = {"large": (100.0, 30.0, 10.0, 4.0, 2.0), "tiny": (1e-3, 1e-2, 0.05, 0.2, 0.5)}
@@ -115,6 +120,12 @@ class Reference:
         self.sizes: dict[str, int] = {}  # of the pieces that turned out to fit
         self.exact_dtype = torch.float64
 
+    def of(self, sample: Sample | None, inputs: Sequence[Tensor], dtype: torch.dtype | None) -> list[Tensor]:
+        """Results of a sample's inputs; without a sample, of the whole program's: exact where there is a `dtype`."""
+        if sample is None or not sample.at:
+            return self(inputs) if dtype is None else self.exact(inputs)
+        return as_list(self.function(*inputs, dtype=dtype, sizes=sample.sizes))
+
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Results in the program's own types."""
         results = self._pieces(inputs, None)
@@ -149,13 +160,14 @@ class Reference:
     def _halve(self, inputs: Sequence[Tensor]) -> bool:
         """Along the first dimension that can be: a few large pieces. False when there is none."""
         for name in self.module.BATCH:
-            extent = self.sizes.get(name) or self._extent(name, inputs)
+            extent = self.sizes.get(name) or self.extent(name, inputs)
             if extent > 1:
                 self.sizes[name] = (extent + 1) // 2
                 return True
         return False
 
-    def _extent(self, name: str, inputs: Sequence[Tensor]) -> int:
+    def extent(self, name: str, inputs: Sequence[Tensor]) -> int:
+        """How many positions a dimension has."""
         places = self.module.BATCH[name][0]
         return max((x.shape[at] for x, at in zip(inputs, places, strict=True) if at is not None), default=1)
 
@@ -166,13 +178,55 @@ class Reference:
             return as_list(self.function(*inputs, dtype=dtype, sizes=sizes))
         name, step = names[0], self.sizes[names[0]]
         places, out_places = self.module.BATCH[name]
-        extent = self._extent(name, inputs)
+        extent = self.extent(name, inputs)
         pieces = []
         for start in range(0, extent, step):
             length = min(step, extent - start)
             part = [x if at is None else x.narrow(at, start, length) for x, at in zip(inputs, places, strict=True)]
             pieces.append(self._cut(part, dtype, names[1:], {**sizes, name: length}))
         return [torch.cat(parts, at) for parts, at in zip(zip(*pieces, strict=True), out_places, strict=True)]
+
+
+class Sample:
+    """Some positions along dimensions whose positions are computed each by itself (BATCH of the source): exact results
+    of a large program are of a sample, the first and the last position among them. Empty: all of the program."""
+
+    def __init__(self, reference: Reference, inputs: Sequence[Tensor], share: float, seed: int):
+        """A sample of about this share of the program."""
+        self.places = reference.module.BATCH
+        self.at: dict[str, Tensor] = {}
+        sizes = {name: reference.extent(name, inputs) for name in self.places}
+        counts = dict(sizes)
+        while share < 1 and math.prod(counts[n] / sizes[n] for n in counts) > share:
+            longest = max(counts, key=lambda n: counts[n], default=None)
+            if longest is None or counts[longest] // 2 < LEAST_POSITIONS:
+                break
+            counts[longest] //= 2
+        generator = torch.Generator().manual_seed(seed)
+        for name, count in counts.items():
+            if count < sizes[name]:
+                edges = torch.arange(count + 1) * sizes[name] // count
+                at = edges[:-1] + (torch.rand(count, generator=generator) * edges.diff()).long()
+                at[0], at[-1] = 0, sizes[name] - 1
+                self.at[name] = at.to(inputs[0].device)
+        self.sizes = {name: len(at) for name, at in self.at.items()}
+        self.share = math.prod(self.sizes[n] / sizes[n] for n in self.sizes)
+
+    def _take(self, tensors: Sequence[Tensor], side: int) -> list[Tensor]:
+        taken = list(tensors)
+        for name, at in self.at.items():
+            for i, place in enumerate(self.places[name][side]):
+                if place is not None:
+                    taken[i] = taken[i].index_select(place, at)
+        return taken
+
+    def inputs(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What the sample needs of the inputs."""
+        return self._take(tensors, 0)
+
+    def outputs(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What the sample has of the outputs."""
+        return self._take(tensors, 1)
 
 
 def error(results: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
@@ -244,8 +298,13 @@ class Clock:
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e3
 
-    def median(self, call: Call, sets: Sequence[Sequence[Tensor]], repeat: int, estimate: float) -> float:
-        """The median time of a call over `repeat` rounds through the sets, each round one graph."""
+    def median(
+        self, call: Call, sets: Sequence[Sequence[Tensor]], repeat: int, estimate: float, seconds: float = 0.0
+    ) -> float:
+        """The median time of a call over `repeat` rounds through the sets, each round one graph; over fewer rounds when
+        they take longer than `seconds`."""
+        if seconds:
+            repeat = max(1, min(repeat, int(seconds * 1e6 / max(estimate * len(sets), GRAPH_US)) - 1))
         rounds = max(1, math.ceil(GRAPH_US / max(estimate * len(sets), 1e-3)))
         order = [sets[i % len(sets)] for i in range(len(sets) * rounds)]
         if not self.cuda:
@@ -275,16 +334,27 @@ class Timer:
         wanted = max(4 * cache, COLD_BYTES) if device.type == "cuda" else 0
         self.sets = copies(inputs, wanted)
 
-    def __call__(self, call: Call, repeat: int = 10, best_us: float = 0.0) -> tuple[float, float]:
-        """(cold, warm) in microseconds. What is far slower than `best_us` gets one rough time for both."""
-        call(self.sets[0])
-        rough = min(self.clock.once(functools.partial(call, inputs)) for inputs in self.sets[:2] * 2)
-        if best_us and rough > FAR * best_us + 200:  # launching costs something too
+    def __call__(self, call: Call, repeat: int = 10, best_us: float = 0.0, seconds: float = 0.0) -> tuple[float, float]:
+        """(cold, warm) in microseconds, in some `seconds` (0: any time). What is far slower than `best_us` gets one
+        rough time for both, of a call or two."""
+
+        def far(us: float) -> bool:
+            return bool(best_us) and us > FAR * best_us + 200  # launching costs something too
+
+        first = self.clock.once(functools.partial(call, self.sets[0]))
+        if first > SLOW_US and (far(first) or (seconds and first > seconds * 1e6)):
+            return first, first
+        rough = math.inf
+        for inputs in self.sets[:2] * (1 if first > SLOW_US else 2):
+            rough = min(rough, self.clock.once(functools.partial(call, inputs)))
+            if far(rough):
+                return rough, rough
+        if seconds and 3 * rough * len(self.sets) > seconds * 1e6:
             return rough, rough
-        cold = self.clock.median(call, self.sets, repeat, rough)
+        cold = self.clock.median(call, self.sets, repeat, rough, seconds)
         if best_us and cold > FAR * best_us:
             return cold, cold
-        return cold, self.clock.median(call, self.sets[:1], repeat, rough)
+        return cold, self.clock.median(call, self.sets[:1], repeat, rough, seconds)
 
 
 def bandwidth(device: torch.device) -> float:
@@ -309,27 +379,76 @@ class Wrong(Exception):
 
 
 class Trial:
-    """One program on one device, ready to judge candidates."""
+    """One program on one device, ready to judge candidates; prepared in some `seconds` (0: any time).
 
-    def __init__(self, inputs: Sequence[Spec], outputs: Sequence[Spec], reference: Reference, device: Any, seed: int):
+    Exact results of a program for which that is too little are of a `Sample` of the outputs. Candidates must then agree
+    with all that the program as it is makes of the first distribution, too, as far as both may be off.
+    """
+
+    def __init__(
+        self,
+        signature: tuple[Sequence[Spec], Sequence[Spec]],
+        reference: Reference,
+        device: Any,
+        seed: int,
+        seconds: float = 0.0,
+    ):
+        """`signature`: inputs and outputs."""
         self.device = torch.device(device)
-        self.inputs, self.outputs, self.reference, self.seed = list(inputs), list(outputs), reference, seed
+        self.inputs, self.outputs = map(list, signature)
+        self.reference, self.seed = reference, seed
+        self.seconds = seconds
+        self.clock = Clock(self.device)
+        self.sample: Sample | None = None
+        self.whole: list[Tensor] | None = None  # what the program as it is makes of the first distribution
         self.cases: list[tuple[str, list[Tensor], list[Tensor]]] = []  # distribution, inputs, exact results
         self.eager_error: list[float] = []
         self.infinite = 0  # results that are not finite with normal inputs
-        for kind in distributions(self.inputs):
+        kinds = distributions(self.inputs)
+        if seconds:
+            self.sample = self._affordable(REFERENCE_SHARE * seconds * 1e6 / (len(kinds) + 2))
+        for kind in kinds:
             self._prepare(kind)
         self.timer = Timer(self.cases[0][1], self.device)
         # The smallest error that counts as one: the outputs' types cannot do better.
         self.unit = max((torch.finfo(s.dtype).eps for s in self.outputs if s.dtype.is_floating_point), default=0.0)
+
+    def _affordable(self, us: float) -> Sample | None:
+        """The sample of which exact results take about so long, by the time that the smallest one takes; None: all."""
+        if not self.reference.module.BATCH:
+            return None
+        tensors = draw(self.inputs, "normal", 1.0, self.device, self.seed)
+        least = Sample(self.reference, tensors, 0.0, self.seed)
+        part = least.inputs(tensors)
+
+        def exact() -> None:
+            self.reference.of(least, part, torch.float64)
+
+        exact()
+        took = min(self.clock.once(exact) for _ in range(2))
+        share = us / max(took, 1.0) * least.share
+        return None if not least.at or share >= 1 else Sample(self.reference, tensors, share, self.seed)
+
+    @property
+    def share(self) -> float:
+        """The part of the outputs of which there are exact results."""
+        return self.sample.share if self.sample else 1.0
+
+    def _sampled(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self.sample.outputs(outputs) if self.sample else outputs
 
     def _prepare(self, kind: str) -> None:
         """Large and tiny inputs are as far off as eager PyTorch can take: without overflow, and with an error that
         leaves room for twice. (What does not overflow while most else does, is what cancels.)"""
         for scale in SCALES.get(kind, (1.0,)):
             tensors = draw(self.inputs, kind, scale, self.device, self.seed)
-            exact = self.reference.exact(tensors)
-            results = self.reference(tensors)
+            part = self.sample.inputs(tensors) if self.sample else tensors
+            exact = self.reference.of(self.sample, part, torch.float64)
+            if self.sample and kind == "normal":
+                self.whole = self.reference(tensors)
+                results = list(self._sampled(self.whole))
+            else:
+                results = self.reference.of(self.sample, part, None)
             found = error(results, exact)
             overflow = sum(int((~torch.isfinite(x)).sum()) for x in results if x.is_floating_point())
             if kind == "normal":
@@ -349,26 +468,51 @@ class Trial:
     def eager_us(self, repeat: int = 10) -> float:
         """The time of the program as plain PyTorch, cold; piece by piece when the whole does not fit."""
         try:
-            return self.timer(self.reference.eager, repeat)[0]
+            return self.timer(self.reference.eager, repeat, 0.0, EAGER_SHARE * self.seconds)[0]
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
         return min(self.timer.clock.once(lambda: self.reference(self.timer.sets[0])) for _ in range(3))
 
-    def validate(self, module: ModuleType) -> float:
-        """The largest error of a generated module over all distributions. Wrong when it is too large in one."""
+    def validate(self, module: ModuleType, first: int = 0, count: int | None = None) -> float:
+        """The largest error of a generated module over `count` distributions from the `first` on (None: all). Wrong
+        when it is too large in one."""
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
         worst = 0.0
-        for i, (kind, inputs, exact) in enumerate(self.cases):
+        for i in range(first, len(self.cases) if count is None else min(first + count, len(self.cases))):
+            kind, inputs, exact = self.cases[i]
             poison([*outputs, *temps])
             module.launch(inputs, outputs, temps)
-            found = error(outputs, exact)
+            found = error(self._sampled(outputs), exact)
             if not found <= self.accepted(i):
                 limit = self.accepted(i)
                 raise Wrong(f"relative L2 error {found:.3g} with {kind} inputs, at most {limit:.3g} is accepted")
             worst = max(worst, found)
+            if i == 0 and self.whole is not None:
+                self._compare_whole(outputs)
         return worst
 
-    def time(self, module: ModuleType, repeat: int, best_us: float) -> tuple[float, float]:
+    def _compare_whole(self, outputs: Sequence[Tensor]) -> None:
+        assert self.whole is not None
+        limit = self.accepted(0) + 1.25 * self.eager_error[0]
+        found = error(outputs, [x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in self.whole])
+        if not found <= limit:
+            raise Wrong(f"outputs outside of the sample differ by {found:.3g} from PyTorch's, at most {limit:.3g}")
+
+    def time(self, module: ModuleType, repeat: int, best_us: float, seconds: float = 0.0) -> tuple[float, float]:
         """(cold, warm) microseconds of a generated module."""
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
-        return self.timer(lambda inputs: module.launch(inputs, outputs, temps), repeat, best_us)
+        return self.timer(lambda inputs: module.launch(inputs, outputs, temps), repeat, best_us, seconds)
+
+    def judge(
+        self, module: ModuleType, check: int, repeat: int, best_us: float, seconds: float = 0.0
+    ) -> dict[str, float | int]:
+        """Checks a module on `check` distributions, or on all when it comes near the best, and times it."""
+        found: dict[str, float | int] = {}
+        if check:
+            found["rel_l2"] = self.validate(module, 0, 1)
+        cold, warm = self.time(module, repeat, best_us, seconds)
+        if check:
+            count = len(self.cases) if best_us and cold <= NEAR * best_us else min(check, len(self.cases))
+            found["rel_l2"] = max(found["rel_l2"], self.validate(module, 1, count - 1))
+            found["checked"] = count
+        return {**found, "us": cold, "warm_us": warm}

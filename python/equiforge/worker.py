@@ -121,13 +121,16 @@ class Worker:
         torch.backends.cuda.matmul.allow_tf32 = False
         reference = _trial.Reference(request["reference"], request["name"])
         inputs, outputs = ([_trial.Spec.of(entry) for entry in request[which]] for which in ("inputs", "outputs"))
-        trial = _trial.Trial(inputs, outputs, reference, self.device, request.get("seed", 1) % (1 << 40))
+        seed = request.get("seed", 1) % (1 << 40)
+        seconds = request.get("seconds") or 0.0
+        trial = _trial.Trial((inputs, outputs), reference, self.device, seed, seconds)
         reply = {
             "ok": True,
-            "eager_us": trial.eager_us(),
+            "eager_us": request.get("eager_us") or trial.eager_us(),
             "eager_error": trial.eager_error,
             "exact": str(reference.exact_dtype).removeprefix("torch."),
             "bandwidth": _trial.bandwidth(self.device),
+            "sample": trial.share,
         }
         self.trial = trial
         return reply
@@ -140,11 +143,14 @@ class Worker:
         if self.device.type == "cuda":
             _source.use_cache(path.parent / "triton")
         module = _source.load(path)
-        reply: Reply = {"ok": True}
-        if request.get("check", True):
-            reply["rel_l2"] = self.trial.validate(module)
-        cold, warm = self.trial.time(module, request.get("repeat", 10), request.get("best_us") or 0.0)
-        return {**reply, "us": cold, "warm_us": warm}
+        found = self.trial.judge(
+            module,
+            request.get("check", 0),
+            request.get("repeat", 10),
+            request.get("best_us") or 0.0,
+            request.get("seconds") or 0.0,
+        )
+        return {"ok": True, **found}
 
 
 def finite(value: Any) -> Any:

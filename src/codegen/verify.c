@@ -2,6 +2,7 @@
 #include "codegen/verify.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "support/rng.h"
@@ -37,13 +38,29 @@ static uint16_t f16_bits(double x)
     return (uint16_t)(sign | (exponent + 14) << 10 | ((int)(mantissa * 2048) - 1024));
 }
 
-static double f16_value(uint16_t h)
+static double f16_decode(uint16_t h)
 {
     int exponent = h >> 10 & 31, mantissa = h & 1023;
     double x = exponent == 31 ? (mantissa ? NAN : INFINITY)
                : exponent     ? ldexp(1024 + mantissa, exponent - 25)
                               : ldexp(mantissa, -24);
     return h & 0x8000 ? -x : x;
+}
+
+/* All of them: references of large programs read 10^9. */
+static double f16_table[1 << 16];
+
+static void fill_f16_table(void)
+{
+    for (uint32_t h = 0; h < 1u << 16; h++)
+        f16_table[h] = f16_decode((uint16_t)h);
+}
+
+static double f16_value(uint16_t h)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_f16_table);
+    return f16_table[h];
 }
 
 static double bf16_value(uint16_t h)
@@ -88,11 +105,31 @@ double ef_element_get(ef_dtype dtype, const void *memory, uint64_t at)
     }
 }
 
+#define CONVERT(type, value)               \
+    for (uint64_t e = 0; e < count; e++) { \
+        type x = ((const type *)from)[e];  \
+        to[e] = value;                     \
+    }                                      \
+    break
+
+void ef_elements_get(ef_dtype dtype, const void *from, double *to, uint64_t count)
+{
+    f16_value(0); /* fills the table */
+    switch (dtype) {
+    case EF_F16: CONVERT(uint16_t, f16_table[x]);
+    case EF_BF16: CONVERT(uint16_t, bf16_value(x));
+    case EF_F32: CONVERT(float, x);
+    default:
+        for (uint64_t e = 0; e < count; e++)
+            to[e] = ef_element_get(dtype, from, e);
+    }
+}
+
 /* ---- data ---- */
 
-static void *buffer_new(const ef_kgraph *g, const ef_schedule *s, uint32_t buffer)
+static uint64_t bytes_of(const ef_kgraph *g, const ef_schedule *s, uint32_t buffer)
 {
-    return ef_aligned(ef_sched_buffer(g, s, buffer) * ef_dtype_bytes((ef_dtype)g->buffers.at[buffer].dtype));
+    return ef_sched_buffer(g, s, buffer) * ef_dtype_bytes((ef_dtype)g->buffers.at[buffer].dtype);
 }
 
 ef_data ef_data_new(const ef_kgraph *g, const ef_schedule *s)
@@ -101,9 +138,9 @@ ef_data ef_data_new(const ef_kgraph *g, const ef_schedule *s)
     data.in = ef_xcalloc(data.inputs + 1, sizeof *data.in);
     data.out = ef_xcalloc(data.outputs + 1, sizeof *data.out);
     for (uint32_t i = 0; i < data.inputs; i++)
-        data.in[i] = buffer_new(g, s, i);
+        data.in[i] = ef_aligned(bytes_of(g, s, i));
     for (uint32_t i = 0; i < data.outputs; i++)
-        data.out[i] = buffer_new(g, s, g->outputs.at[i]);
+        data.out[i] = ef_aligned(bytes_of(g, s, g->outputs.at[i]));
     return data;
 }
 
@@ -146,21 +183,56 @@ static double scale_of(const ef_kgraph *g, const ef_schedule *s, uint32_t input)
                : 1;
 }
 
+/* So many numbers are drawn, and repeated in larger inputs: a prime, so that no two rows are alike. */
+#define PERIOD 1048573u
+
+static void repeat(char *memory, uint64_t period, uint64_t bytes)
+{
+    for (uint64_t done = period; done < bytes; done += done < bytes - done ? done : bytes - done)
+        memcpy(memory + done, memory, done < bytes - done ? done : bytes - done);
+}
+
+/* Blank rows of what was repeated: other rows than in the first period. */
+static void blank_rows(ef_dtype dtype, void *memory, uint64_t rows, uint64_t row, double value)
+{
+    unsigned size = ef_dtype_bytes(dtype);
+    uint64_t first = 1; /* of BLANK_ROW */
+    for (uint64_t e = 0; rows > first && e < row; e++)
+        ef_element_put(dtype, memory, first * row + e, value);
+    for (uint64_t r = first + 1; r < rows; r++)
+        if (BLANK_ROW(r))
+            memcpy((char *)memory + r * row * size, (char *)memory + first * row * size, row * size);
+}
+
 /* Inputs that are called a mask hold 0 and -inf, whole rows of -inf among them, in the masked draw. */
+static void draw_input(const ef_kgraph *g, const ef_schedule *s, uint32_t input, void *memory, ef_draw draw,
+                       double large, uint64_t seed)
+{
+    const ef_kbuffer *b = &g->buffers.at[input];
+    ef_dtype dtype = (ef_dtype)b->dtype;
+    ef_rng rng = {seed * 1000003 + input};
+    uint64_t count = ef_sched_buffer(g, s, input), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
+    bool mask = strstr(b->name, "mask"), single = count == row, periodic = count > PERIOD;
+    double scale = scale_of(g, s, input);
+    for (uint64_t e = 0; e < (periodic ? PERIOD : count); e++) {
+        bool blank = !periodic && (single ? draw == EF_DRAW_ZERO && input == 0 : BLANK_ROW(e / row));
+        ef_element_put(dtype, memory, e, scale * draw_one(draw, dtype, mask, blank, large, &rng));
+    }
+    if (!periodic)
+        return;
+    repeat(memory, (uint64_t)PERIOD * ef_dtype_bytes(dtype), count * ef_dtype_bytes(dtype));
+    if (single && draw == EF_DRAW_ZERO && input == 0)
+        memset(memory, 0, count * ef_dtype_bytes(dtype));
+    else if (!single && draw == EF_DRAW_ZERO && ef_dtype_is_float(dtype))
+        blank_rows(dtype, memory, count / row, row, 0);
+    else if (!single && draw == EF_DRAW_MASKED && (mask || !ef_dtype_is_float(dtype)))
+        blank_rows(dtype, memory, count / row, row, mask && ef_dtype_is_float(dtype) ? -INFINITY : 0);
+}
+
 void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, double large, uint64_t seed)
 {
-    for (uint32_t i = 0; i < data->inputs; i++) {
-        const ef_kbuffer *b = &g->buffers.at[i];
-        ef_rng rng = {seed * 1000003 + i};
-        uint64_t count = ef_sched_buffer(g, s, i), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
-        bool mask = strstr(b->name, "mask"), single = count == row;
-        double scale = scale_of(g, s, i);
-        for (uint64_t e = 0; e < count; e++) {
-            bool blank = single ? draw == EF_DRAW_ZERO && i == 0 : BLANK_ROW(e / row);
-            ef_element_put((ef_dtype)b->dtype, data->in[i], e,
-                           scale * draw_one(draw, (ef_dtype)b->dtype, mask, blank, large, &rng));
-        }
-    }
+    for (uint32_t i = 0; i < data->inputs; i++)
+        draw_input(g, s, i, data->in[i], draw, large, seed);
 }
 
 uint64_t ef_data_finite(const ef_kgraph *g, const ef_schedule *s, const ef_data *data)
@@ -263,13 +335,32 @@ typedef struct {
     double wrong, size; /* squares */
 } distances;
 
+static void compare_one(distances *sum, ef_dtype dtype, double got, double want)
+{
+    double d = distance(dtype, got, want);
+    sum->wrong += d * d;
+    sum->size += isfinite(want) && fabs(want) < 1e150 ? want * want : 0;
+}
+
 static void compare(distances *sum, ef_dtype dtype, const void *got, const double *want, uint64_t count)
 {
-    for (uint64_t e = 0; e < count; e++) {
-        double d = distance(dtype, ef_element_get(dtype, got, e), want[e]);
-        sum->wrong += d * d;
-        sum->size += isfinite(want[e]) && fabs(want[e]) < 1e150 ? want[e] * want[e] : 0;
-    }
+    for (uint64_t e = 0; e < count; e++)
+        compare_one(sum, dtype, ef_element_get(dtype, got, e), want[e]);
+}
+
+void ef_reference_compare(ef_dtype dtype, const void *got, const void *want, uint64_t count, double *wrong,
+                          double *size)
+{
+    distances sum = {*wrong, *size};
+    for (uint64_t e = 0; e < count; e++)
+        compare_one(&sum, dtype, ef_element_get(dtype, got, e), ef_element_get(dtype, want, e));
+    *wrong = sum.wrong;
+    *size = sum.size;
+}
+
+double ef_reference_ratio(double wrong, double size)
+{
+    return wrong == 0 ? 0 : sqrt(wrong / (size > 0 ? size : 1e-12));
 }
 
 double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data)
@@ -291,7 +382,7 @@ double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph,
             compare(&sum, dtype, data->out[output], t->data, count);
         }
     }
-    return sum.wrong == 0 ? 0 : sqrt(sum.wrong / (sum.size > 0 ? sum.size : 1e-12));
+    return ef_reference_ratio(sum.wrong, sum.size);
 }
 
 double ef_error_bound(double eager)

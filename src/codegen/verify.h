@@ -23,12 +23,15 @@ void ef_data_free(ef_data *data);
 /* `large`: what normal numbers are multiplied with in the large draw. */
 void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, double large,
                   uint64_t seed);
+
 /* How many elements of the outputs are finite. */
 uint64_t ef_data_finite(const ef_kgraph *graph, const ef_schedule *schedule, const ef_data *data);
 
 /* An element of a buffer, exact; and the nearest one that its type has. */
 double ef_element_get(ef_dtype dtype, const void *memory, uint64_t at);
 void ef_element_put(ef_dtype dtype, void *memory, uint64_t at, double x);
+/* Many at once. */
+void ef_elements_get(ef_dtype dtype, const void *from, double *to, uint64_t count);
 
 /* The program's outputs in float64, and how far `data`'s outputs are from them. */
 typedef struct ef_reference ef_reference;
@@ -39,6 +42,12 @@ ef_reference *ef_reference_new(const ef_program *program, const ef_kgraph *graph
 ef_reference *ef_reference_computed(uint32_t outputs, double *const *output, const uint64_t *count);
 void ef_reference_free(ef_reference *reference);
 double ef_reference_error(const ef_reference *reference, const ef_kgraph *graph, const ef_data *data);
+
+/* Adds the squares of differences of `count` elements of a type, and of the elements of `want`; and the relative L2
+ * error that such sums are. */
+void ef_reference_compare(ef_dtype dtype, const void *got, const void *want, uint64_t count, double *wrong,
+                          double *size);
+double ef_reference_ratio(double wrong, double size);
 
 /* What an implementation's error may be, when that of eager is `eager` (see oracle.h). */
 #define EF_ERROR_LIMIT 1e-2 /* relative L2, of anything */

@@ -9,28 +9,56 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tune/sample.h"
 #include "tune/work.h"
 
 #define EVALUATOR_WORK 2e7 /* element operations: some tenths of a second */
 #define CACHE_TIMES 2.0    /* all copies together, in sizes of the last cache */
+#define ALONE 8.0          /* an input set so much larger than the cache needs no copy: it drives itself out */
 #define MAX_COPIES 512u
 #define WARM_CALLS 5u
 #define ENOUGH_US 3e4 /* of timed calls, when they are as many as were asked for */
 #define TOO_LONG_US 2e6
-#define HOPELESS 4.0 /* times the best: such a candidate is timed three times only */
+#define HOPELESS 4.0  /* times the best: such a candidate is called once */
+#define BEHIND 1.5    /* … twice */
+#define NEAR 1.1      /* … and what is nearer than this is checked on every distribution */
+#define CALL_US 200.0 /* a call may be late by this */
+#define BASELINE_CALLS 7u
+#define BASELINE_SHARE 0.1 /* of the time for preparation, for calls of the baseline after the first one */
+#define DRAW_SHARE 0.6     /* … after which only the first distributions are prepared, on a busy machine */
+#define LEAST_DRAWS 2u
+#define REFERENCE_SHARE 0.15 /* … for exact results */
+#define REFERENCE_S 20.0     /* when that time is not limited */
+
+/* What is computed exactly: the program, or of a large one a sample. */
+typedef struct {
+    ef_ctx *ctx;
+    ef_program *program;
+    ef_kgraph *graph; /* as it is, one kernel an operator */
+    ef_schedule schedule;
+    ef_native native;
+    ef_data data;    /* inputs of the distribution that is being prepared; outputs, sampled, of what is being checked */
+    uint64_t *count; /* elements of the outputs */
+} part;
 
 struct ef_bench {
     ef_ctx *ctx;
     ef_program *program;
     ef_kgraph *graph;
     ef_schedule schedule;
+    ef_sample sample;
+    part part;
+    bool sampled;
+    uint64_t seed;
+    double draw_until; /* microseconds; as now_us */
     uint32_t draws, copies;
     ef_data data[EF_DRAW_COUNT]; /* inputs by distribution */
     ef_reference *reference[EF_DRAW_COUNT];
-    double accepted[EF_DRAW_COUNT];
+    double eager[EF_DRAW_COUNT], accepted[EF_DRAW_COUNT]; /* errors */
     double **want[EF_DRAW_COUNT]; /* outputs in float64, when something compiled computed them */
-    uint64_t *count;              /* elements of the outputs */
-    ef_data *copy;                /* of the first distribution */
+    ef_native whole;              /* the program as it is, at its own sizes; sampled: else the part's */
+    void **whole_out;             /* by output: what it makes of the first distribution; NULL: not computed */
+    ef_data *copy;                /* of the first distribution; without a second one it is that itself */
     char *work;
     uint64_t work_bytes;
 };
@@ -78,108 +106,187 @@ static void make_copies(ef_bench *b)
     double bytes = data_bytes(b) + 1, wanted = ceil(CACHE_TIMES * last_cache() / bytes) + 1;
     double room = floor(memory_bytes() / 4 / bytes);
     wanted = fmin(fmin(fmax(wanted, 2), MAX_COPIES), fmax(room, 1));
-    b->copies = (uint32_t)wanted;
+    b->copies = bytes > ALONE * last_cache() ? 1 : (uint32_t)wanted;
     b->copy = ef_xcalloc(b->copies, sizeof *b->copy);
-    for (uint32_t i = 0; i < b->copies; i++) {
+    if (b->copies == 1)
+        b->copy[0] = b->data[0];
+    for (uint32_t i = 0; i < b->copies && b->copies > 1; i++) {
         b->copy[i] = ef_data_new(b->graph, &b->schedule);
         for (uint32_t k = 0; k < b->graph->inputs; k++)
             memcpy(b->copy[i].in[k], b->data[0].in[k], buffer_bytes(b, k));
     }
 }
 
-/* ---- inputs ---- */
+/* ---- the part that is computed exactly ---- */
 
-static uint64_t finite_outputs(const ef_bench *b, const ef_native *native, ef_data *data, ef_draw draw, double scale,
-                               uint64_t seed)
+static void part_free(part *p)
 {
-    ef_data_draw(b->graph, &b->schedule, data, draw, scale, seed);
-    ef_native_call(native, data->in, data->out);
-    return ef_data_finite(b->graph, &b->schedule, data);
+    ef_native_close(&p->native);
+    if (p->graph) {
+        ef_data_free(&p->data);
+        ef_schedule_free(&p->schedule);
+        ef_kgraph_free(p->graph);
+    }
+    free(p->count);
+    ef_program_free(p->program);
+    ef_ctx_free(p->ctx);
+    *p = (part){0};
 }
 
-/* How large the large inputs can be without that the program leaves the range of float32 (oracle.h). */
-static double scale_of_large(const ef_bench *b, uint64_t seed, ef_diag *diag)
+/* Its graph and the memory for it; `wide`: in float64, one kernel an operator with intermediate results to match. */
+static bool part_open(part *p, const ef_bench *b, const ef_bench_options *o, bool wide, ef_diag *diag)
 {
-    static const double scales[] = {100, 16, 4, 1};
-    ef_native native;
-    unsigned i = 0;
-    ef_kgraph *graph = ef_kgraph_new(b->program, diag);
-    if (!graph)
-        return 1;
-    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, b->schedule.threads);
-    if (ef_native_open(&native, graph, &schedule, diag)) {
-        ef_data data = ef_data_new(b->graph, &b->schedule);
-        uint64_t normal = finite_outputs(b, &native, &data, EF_DRAW_NORMAL, 1, seed);
-        while (scales[i] > 1 && finite_outputs(b, &native, &data, EF_DRAW_LARGE, scales[i], seed) < normal)
-            i++;
-        ef_data_free(&data);
-        ef_native_close(&native);
-    }
-    ef_schedule_free(&schedule);
-    ef_kgraph_free(graph);
-    return scales[i];
+    *p = (part){.ctx = ef_ctx_new()};
+    p->program = ef_sample_program(&b->sample, p->ctx, o->text, o->length, wide, diag);
+    p->graph = !p->program ? NULL : wide ? ef_kgraph_new(p->program, diag) : ef_kgraph_eager(p->program, diag);
+    if (!p->graph)
+        return false;
+    p->schedule = ef_schedule_default(p->graph, EF_BACKEND_C, b->schedule.threads);
+    p->data = ef_data_new(p->graph, &p->schedule);
+    p->count = ef_xcalloc(p->graph->outputs.count + 1, sizeof *p->count);
+    for (uint32_t i = 0; i < p->graph->outputs.count; i++)
+        p->count[i] = ef_sched_buffer(p->graph, &p->schedule, p->graph->outputs.at[i]);
+    return true;
+}
+
+static void tell_positions(const ef_bench *b, part *p, uint32_t input)
+{
+    const ef_kbuffer *buffer = &p->graph->buffers.at[input];
+    const ef_sample_dim *dim = ef_sample_position(&b->sample, buffer->name);
+    for (uint64_t i = 0; dim && i < dim->count; i++)
+        ef_element_put((ef_dtype)buffer->dtype, p->data.in[input], i, (double)dim->at[i]);
+}
+
+/* The part's inputs of a distribution. */
+static void part_inputs(const ef_bench *b, part *p, uint32_t d)
+{
+    for (uint32_t i = 0; i < b->graph->inputs; i++)
+        ef_sample_gather(&b->sample, b->ctx, ef_input_type(b->ctx, b->program->input[i]),
+                         ef_dtype_bytes((ef_dtype)b->graph->buffers.at[i].dtype), b->data[d].in[i], p->data.in[i]);
+    for (uint32_t i = b->graph->inputs; i < p->graph->inputs; i++)
+        tell_positions(b, p, i);
+}
+
+/* What the part has of the outputs that stand in `out`. */
+static void part_outputs(ef_bench *b, void *const *out)
+{
+    for (uint32_t i = 0; i < b->graph->outputs.count; i++)
+        if (b->sampled)
+            ef_sample_gather(&b->sample, b->ctx, ef_dag_type(b->program->dag, b->program->output[i].expr),
+                             ef_dtype_bytes((ef_dtype)b->graph->buffers.at[b->graph->outputs.at[i]].dtype), out[i],
+                             b->part.data.out[i]);
+        else
+            memcpy(b->part.data.out[i], out[i], buffer_bytes(b, b->graph->outputs.at[i]));
 }
 
 /* ---- references ---- */
 
-static bool evaluate(ef_bench *b, ef_diag *diag)
+static bool evaluate(ef_bench *b, uint32_t d, ef_diag *diag)
 {
-    for (uint32_t d = 0; d < b->draws; d++) {
-        b->reference[d] = ef_reference_new(b->program, b->graph, &b->schedule, &b->data[d], diag);
-        if (!b->reference[d])
-            return false;
-    }
-    return true;
+    const part *p = &b->part;
+    b->reference[d] = ef_reference_new(p->program, p->graph, &p->schedule, &p->data, diag);
+    return b->reference[d];
 }
 
 /* Elements of one buffer as those of another type. */
 static void convert(ef_dtype to, void *out, ef_dtype from, const void *in, uint64_t count)
 {
+    if (to == EF_F64) {
+        ef_elements_get(from, in, out, count);
+        return;
+    }
     for (uint64_t e = 0; e < count; e++)
         ef_element_put(to, out, e, ef_element_get(from, in, e));
 }
 
-static void run_wide(ef_bench *b, const ef_kgraph *wide, const ef_schedule *schedule, const ef_native *native,
-                     uint32_t d)
+/* By the program in float64, of the inputs that the part has. */
+static void compute(ef_bench *b, uint32_t d, part *wide)
 {
-    ef_data data = ef_data_new(wide, schedule);
-    for (uint32_t i = 0; i < wide->inputs; i++)
-        convert((ef_dtype)wide->buffers.at[i].dtype, data.in[i], (ef_dtype)b->graph->buffers.at[i].dtype,
-                b->data[d].in[i], ef_sched_buffer(wide, schedule, i));
-    ef_native_call(native, data.in, data.out);
-    b->want[d] = ef_xcalloc(data.outputs + 1, sizeof *b->want[d]);
-    for (uint32_t i = 0; i < data.outputs; i++) {
-        b->want[d][i] = ef_xcalloc(b->count[i] + 1, sizeof(double));
-        convert(EF_F64, b->want[d][i], (ef_dtype)wide->buffers.at[wide->outputs.at[i]].dtype, data.out[i], b->count[i]);
+    const part *p = &b->part;
+    for (uint32_t i = 0; i < p->graph->inputs; i++)
+        convert((ef_dtype)wide->graph->buffers.at[i].dtype, wide->data.in[i], (ef_dtype)p->graph->buffers.at[i].dtype,
+                p->data.in[i], ef_sched_buffer(wide->graph, &wide->schedule, i));
+    ef_native_call(&wide->native, wide->data.in, wide->data.out);
+    b->want[d] = ef_xcalloc(p->graph->outputs.count + 1, sizeof *b->want[d]);
+    for (uint32_t i = 0; i < p->graph->outputs.count; i++) {
+        const ef_kbuffer *out = &wide->graph->buffers.at[wide->graph->outputs.at[i]];
+        b->want[d][i] = ef_xcalloc(p->count[i] + 1, sizeof(double));
+        convert(EF_F64, b->want[d][i], (ef_dtype)out->dtype, wide->data.out[i], p->count[i]);
     }
-    ef_data_free(&data);
-    b->reference[d] = ef_reference_computed(b->graph->outputs.count, b->want[d], b->count);
+    b->reference[d] = ef_reference_computed(p->graph->outputs.count, b->want[d], p->count);
 }
 
-static bool compute_with(ef_bench *b, const ef_program *program, ef_diag *diag)
+/* Outputs of the part that are in the range of their type, and not at its edge, where rounding decides. */
+static uint64_t outputs_within(const part *p)
 {
-    ef_native native;
-    ef_kgraph *wide = ef_kgraph_new(program, diag);
-    if (!wide)
+    uint64_t within = 0;
+    for (uint32_t i = 0; i < p->graph->outputs.count; i++) {
+        ef_dtype dtype = (ef_dtype)p->graph->buffers.at[p->graph->outputs.at[i]].dtype;
+        for (uint64_t e = 0; e < p->count[i]; e++)
+            within += fabs(ef_element_get(dtype, p->data.out[i], e)) < (dtype == EF_F16 ? 0x1p15 : INFINITY);
+    }
+    return within;
+}
+
+static void forget_reference(ef_bench *b, uint32_t d)
+{
+    for (uint32_t i = 0; b->graph && b->want[d] && i < b->graph->outputs.count; i++)
+        free(b->want[d][i]);
+    free(b->want[d]);
+    b->want[d] = NULL;
+    ef_reference_free(b->reference[d]);
+    b->reference[d] = NULL;
+}
+
+/* Inputs of a distribution, its exact results, and how far the program as it is is from them. */
+static bool make_reference(ef_bench *b, part *wide, uint32_t d, double scale, ef_diag *diag)
+{
+    part *p = &b->part;
+    ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, scale, b->seed);
+    part_inputs(b, p, d);
+    forget_reference(b, d);
+    if (wide)
+        compute(b, d, wide);
+    else if (!evaluate(b, d, diag))
         return false;
-    ef_schedule schedule = ef_schedule_default(wide, EF_BACKEND_C, b->schedule.threads);
-    bool fine = ef_native_open(&native, wide, &schedule, diag);
-    for (uint32_t d = 0; fine && d < b->draws; d++)
-        run_wide(b, wide, &schedule, &native, d);
-    if (fine)
-        ef_native_close(&native);
-    ef_schedule_free(&schedule);
-    ef_kgraph_free(wide);
-    return fine;
+    ef_native_call(&p->native, p->data.in, p->data.out);
+    b->eager[d] = ef_reference_error(b->reference[d], p->graph, &p->data);
+    b->accepted[d] = ef_error_bound(b->eager[d]);
+    return true;
 }
 
-static bool compute(ef_bench *b, const char *text, size_t length, ef_diag *diag)
+/* Large inputs are as far off as the program as it is can take: in the range of its types, and with an error that is
+ * accepted of anything. */
+static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
 {
-    ef_ctx *ctx = ef_ctx_new();
-    ef_program *program = ef_program_parse_f64(ctx, text, length, diag);
-    bool fine = program && compute_with(b, program, diag);
-    ef_program_free(program);
-    ef_ctx_free(ctx);
+    static const double scales[] = {100, 16, 4, 1};
+    uint64_t normal = 0;
+    for (uint32_t d = 0; d < b->draws; d++) {
+        if (d >= LEAST_DRAWS && now_us() > b->draw_until) {
+            b->draws = d;
+            break;
+        }
+        b->data[d] = ef_data_new(b->graph, &b->schedule);
+        for (unsigned i = 0; i < sizeof scales / sizeof *scales; i++) {
+            if (!make_reference(b, wide, d, scales[i], diag))
+                return false;
+            if (d != EF_DRAW_LARGE || (b->eager[d] <= EF_ERROR_LIMIT && outputs_within(&b->part) >= normal))
+                break;
+        }
+        normal = d == EF_DRAW_NORMAL ? outputs_within(&b->part) : normal;
+    }
+    return true;
+}
+
+static bool refer(ef_bench *b, const ef_bench_options *o, ef_diag *diag)
+{
+    part wide = {0};
+    ef_work work = ef_work_of(b->part.program);
+    if (work.multiplications + work.elements < EVALUATOR_WORK)
+        return make_references(b, NULL, diag);
+    bool fine = part_open(&wide, b, o, true, diag) && ef_native_open(&wide.native, wide.graph, &wide.schedule, diag) &&
+                make_references(b, &wide, diag);
+    part_free(&wide);
     return fine;
 }
 
@@ -212,28 +319,44 @@ static double median(double *time, uint32_t count)
 
 #define MAX_CALLS 1000u
 
-static double time_cold(const ef_bench *b, const callee *c, uint32_t repeat, double best_us)
+/* Whether the calls so far are enough: to know that it is no good, or of all the time there is. */
+static bool is_enough(const double *time, uint32_t count, double total, const ef_bench_how *how)
+{
+    double least = time[0];
+    for (uint32_t i = 1; i < count; i++)
+        least = fmin(least, time[i]);
+    if (how->best_us > 0 && least > (count > 1 ? BEHIND : HOPELESS) * how->best_us + CALL_US)
+        return true;
+    return (how->seconds > 0 && total > how->seconds * 1e6) || (count >= 3 && total > TOO_LONG_US);
+}
+
+/* `first`: what the last call took, when the caller made one; else 0. A long call needs no other to warm up. */
+static double time_cold(const ef_bench *b, const callee *c, const ef_bench_how *how, double first)
 {
     double time[MAX_CALLS], total = 0;
-    uint32_t count = 0;
-    repeat = repeat < 1 ? 1 : repeat > MAX_CALLS ? MAX_CALLS : repeat;
-    call_us(c, &b->copy[b->copies - 1]);
+    uint32_t count = 0, repeat = how->repeat < 1 ? 1 : how->repeat > MAX_CALLS ? MAX_CALLS : how->repeat;
+    time[0] = first > 0 ? first : call_us(c, &b->copy[b->copies - 1]);
+    if (is_enough(time, 1, time[0], how))
+        return time[0];
     while (count < MAX_CALLS && (count < repeat || total < ENOUGH_US)) {
         time[count] = call_us(c, &b->copy[count % b->copies]);
         total += time[count++];
-        if (count >= 3 && (total > TOO_LONG_US || (best_us > 0 && total > HOPELESS * best_us * count)))
+        if (is_enough(time, count, total, how))
             break;
     }
     return median(time, count);
 }
 
-static double time_warm(const ef_bench *b, const callee *c)
+/* What no cache holds anyway, or takes long, has one time. */
+static double time_warm(const ef_bench *b, const callee *c, double cold_us)
 {
     double time[WARM_CALLS];
+    if (b->copies == 1 || cold_us * WARM_CALLS > TOO_LONG_US / 4)
+        return cold_us;
     call_us(c, &b->copy[0]);
     for (uint32_t i = 0; i < WARM_CALLS; i++)
         time[i] = call_us(c, &b->copy[0]);
-    return median(time, WARM_CALLS);
+    return fmin(median(time, WARM_CALLS), cold_us);
 }
 
 /* Reading a block that no cache holds, by all threads, is the most that memory gives. */
@@ -264,32 +387,94 @@ static double read_bandwidth(uint32_t threads, ef_diag *diag)
     return isfinite(best) ? (double)count * sizeof *block / (best * 1e-6) : 0;
 }
 
-/* ---- the baseline ---- */
+/* ---- checks ---- */
 
-static double error_on(ef_bench *b, const callee *c, uint64_t work_bytes, uint32_t d)
+/* Runs it on a distribution; what is not written stays NaN, and what is read before it is written is NaN. */
+static double run_on(ef_bench *b, const callee *c, uint64_t work_bytes, uint32_t d)
 {
-    /* What is not written stays NaN, and what is read before it is written is NaN. */
     for (uint32_t i = 0; i < b->graph->outputs.count; i++)
         memset(b->data[d].out[i], 0xff, buffer_bytes(b, b->graph->outputs.at[i]));
     memset(c->work, 0xff, work_bytes);
-    c->entry(b->data[d].in, b->data[d].out, c->work, c->threads);
-    return ef_reference_error(b->reference[d], b->graph, &b->data[d]);
+    return call_us(c, &b->data[d]);
 }
 
-static bool run_baseline(ef_bench *b, ef_bench_baseline *baseline, ef_diag *diag)
+static double error_of_part(ef_bench *b, uint32_t d)
+{
+    part_outputs(b, b->data[d].out);
+    return ef_reference_error(b->reference[d], b->part.graph, &b->part.data);
+}
+
+/* The relative L2 difference of all outputs from those of the program as it is. */
+static double difference_of_whole(const ef_bench *b, const ef_data *data)
+{
+    double wrong = 0, size = 0;
+    for (uint32_t i = 0; i < b->graph->outputs.count; i++) {
+        const ef_kbuffer *buffer = &b->graph->buffers.at[b->graph->outputs.at[i]];
+        uint64_t count = ef_sched_buffer(b->graph, &b->schedule, b->graph->outputs.at[i]);
+        ef_reference_compare((ef_dtype)buffer->dtype, data->out[i], b->whole_out[i], count, &wrong, &size);
+    }
+    return ef_reference_ratio(wrong, size);
+}
+
+/* ---- the baseline ---- */
+
+static bool whole_open(ef_bench *b, ef_diag *diag)
+{
+    return b->whole.entry || ef_native_open(&b->whole, b->graph, &b->schedule, diag);
+}
+
+static callee whole_callee(const ef_bench *b)
+{
+    const ef_native *n = b->sampled ? &b->whole : &b->part.native;
+    return (callee){n->entry, n->work, n->threads};
+}
+
+/* Calls the program as it is on the first distribution and keeps what it computes; the call's time. */
+static double run_whole(ef_bench *b)
+{
+    callee c = whole_callee(b);
+    double us = run_on(b, &c, 0, 0);
+    b->whole_out = ef_xcalloc(b->graph->outputs.count + 1, sizeof *b->whole_out);
+    for (uint32_t i = 0; i < b->graph->outputs.count; i++) {
+        uint64_t bytes = buffer_bytes(b, b->graph->outputs.at[i]);
+        b->whole_out[i] = ef_aligned(bytes);
+        memcpy(b->whole_out[i], b->data[0].out[i], bytes);
+    }
+    return us;
+}
+
+/* How long a call should take, by the part's; nothing that takes longer than all the time there is is begun. */
+static bool is_affordable(ef_bench *b, const ef_bench_options *o, ef_diag *diag)
+{
+    callee c = {b->part.native.entry, b->part.native.work, b->part.native.threads};
+    double expected_s = call_us(&c, &b->part.data) * 1e-6 / b->sample.share;
+    if (o->seconds <= 0 || expected_s < 2 * o->seconds)
+        return true;
+    return ef_fail(diag, "one call of %s as it is takes about %.0f seconds, too many to measure it in this time",
+                   b->program->name, expected_s);
+}
+
+static bool time_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
+{
+    ef_bench_how how = {.repeat = BASELINE_CALLS, .seconds = BASELINE_SHARE * o->seconds};
+    baseline->us = o->known_us;
+    if (o->known_us > 0)
+        return true;
+    if (b->sampled && (!is_affordable(b, o, diag) || !whole_open(b, diag)))
+        return false;
+    double first = b->sampled ? run_whole(b) : 0;
+    callee c = whole_callee(b);
+    baseline->us = time_cold(b, &c, &how, first);
+    return true;
+}
+
+static bool run_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
 {
     static double bandwidth; /* of this machine: measured once */
-    ef_native native;
-    if (!ef_native_open(&native, b->graph, &b->schedule, diag))
+    *baseline = (ef_bench_baseline){.draws = b->draws, .sample = b->sample.share};
+    memcpy(baseline->error, b->eager, sizeof b->eager);
+    if (!time_baseline(b, o, baseline, diag))
         return false;
-    callee c = {native.entry, native.work, native.threads};
-    *baseline = (ef_bench_baseline){.draws = b->draws};
-    for (uint32_t d = 0; d < b->draws; d++) {
-        baseline->error[d] = error_on(b, &c, 0, d);
-        b->accepted[d] = ef_error_bound(baseline->error[d]);
-    }
-    baseline->us = time_cold(b, &c, 10, 0);
-    ef_native_close(&native);
     if (bandwidth == 0)
         bandwidth = read_bandwidth(b->schedule.threads, diag);
     baseline->bandwidth = bandwidth;
@@ -298,47 +483,49 @@ static bool run_baseline(ef_bench *b, ef_bench_baseline *baseline, ef_diag *diag
 
 /* ---- benches ---- */
 
-static bool prepare(ef_bench *b, const char *text, size_t length, uint64_t seed, ef_bench_baseline *baseline,
-                    ef_diag *diag)
+/* Without masks the last distribution is the first one. */
+static bool has_masks(const ef_bench *b)
 {
-    ef_work work = ef_work_of(b->program);
-    double bytes = data_bytes(b), outputs = 0;
-    for (uint32_t i = 0; i < b->graph->outputs.count; i++)
-        outputs += (double)b->count[i] * sizeof(double);
-    /* A distribution's inputs and references stay; the float64 program needs up to four times the inputs meanwhile. */
-    if (5 * bytes + outputs > memory_bytes() / 2)
-        return ef_fail(diag, "%s needs %.2g GB to be measured; choose smaller sizes", b->program->name,
-                       (5 * bytes + outputs) * 1e-9);
-    while (b->draws < EF_DRAW_COUNT && (b->draws + 1) * (bytes + outputs) < memory_bytes() / 4)
-        b->draws++;
-    b->draws = b->draws ? b->draws : 1;
-    double large = scale_of_large(b, seed, diag);
-    if (diag->failed)
-        return false;
-    for (uint32_t d = 0; d < b->draws; d++) {
-        b->data[d] = ef_data_new(b->graph, &b->schedule);
-        ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, large, seed);
-    }
-    bool cheap = work.multiplications + work.elements < EVALUATOR_WORK;
-    if (!(cheap ? evaluate(b, diag) : compute(b, text, length, diag)))
-        return false;
-    make_copies(b);
-    return run_baseline(b, baseline, diag);
+    for (uint32_t i = 0; i < b->graph->inputs; i++)
+        if (strstr(b->graph->buffers.at[i].name, "mask") || !ef_dtype_is_float((ef_dtype)b->graph->buffers.at[i].dtype))
+            return true;
+    return false;
 }
 
-ef_bench *ef_bench_new(const char *text, size_t length, uint32_t threads, uint64_t seed, ef_bench_baseline *baseline,
-                       ef_diag *diag)
+static bool prepare(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
+{
+    double bytes = data_bytes(b);
+    b->draw_until = o->seconds > 0 ? now_us() + DRAW_SHARE * o->seconds * 1e6 : INFINITY;
+    /* A distribution's inputs and outputs stay, and once more what the baseline computes. */
+    if (2 * bytes > memory_bytes() / 2)
+        return ef_fail(diag, "%s needs %.2g GB to be measured; choose smaller sizes", b->program->name,
+                       2 * bytes * 1e-9);
+    uint32_t distinct = has_masks(b) ? EF_DRAW_COUNT : EF_DRAW_MASKED;
+    while (b->draws < distinct && (b->draws + 1) * bytes < memory_bytes() / 4)
+        b->draws++;
+    b->draws = b->draws ? b->draws : 1;
+    double seconds = o->seconds > 0 ? REFERENCE_SHARE * o->seconds : REFERENCE_S;
+    b->sample = ef_sample_choose(o->text, o->length, seconds / b->draws, b->schedule.threads, o->seed, diag);
+    b->sampled = b->sample.dims > 0;
+    if (!part_open(&b->part, b, o, false, diag) ||
+        !ef_native_open(&b->part.native, b->part.graph, &b->part.schedule, diag))
+        return false;
+    if (!refer(b, o, diag))
+        return false;
+    make_copies(b);
+    return run_baseline(b, o, baseline, diag);
+}
+
+ef_bench *ef_bench_new(const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
 {
     ef_bench *b = ef_xcalloc(1, sizeof *b);
     b->ctx = ef_ctx_new();
-    b->program = ef_program_parse(b->ctx, text, length, "program", diag);
+    b->seed = o->seed;
+    b->program = ef_program_parse(b->ctx, o->text, o->length, "program", diag);
     b->graph = b->program ? ef_kgraph_eager(b->program, diag) : NULL;
     if (b->graph) {
-        b->schedule = ef_schedule_default(b->graph, EF_BACKEND_C, threads ? threads : ef_processors());
-        b->count = ef_xcalloc(b->graph->outputs.count + 1, sizeof *b->count);
-        for (uint32_t i = 0; i < b->graph->outputs.count; i++)
-            b->count[i] = ef_sched_buffer(b->graph, &b->schedule, b->graph->outputs.at[i]);
-        if (prepare(b, text, length, seed, baseline, diag))
+        b->schedule = ef_schedule_default(b->graph, EF_BACKEND_C, o->threads ? o->threads : ef_processors());
+        if (prepare(b, o, baseline, diag))
             return b;
     }
     ef_bench_free(b);
@@ -349,18 +536,21 @@ void ef_bench_free(ef_bench *b)
 {
     if (!b)
         return;
-    for (uint32_t d = 0; d < b->draws; d++) {
-        for (uint32_t i = 0; b->graph && b->want[d] && i < b->graph->outputs.count; i++)
-            free(b->want[d][i]);
-        free(b->want[d]);
-        ef_reference_free(b->reference[d]);
-        ef_data_free(&b->data[d]);
-    }
-    for (uint32_t i = 0; i < b->copies && b->copy; i++)
+    for (uint32_t i = 0; i < b->copies && b->copies > 1; i++)
         ef_data_free(&b->copy[i]);
+    for (uint32_t d = 0; d < b->draws; d++) {
+        forget_reference(b, d);
+        if (b->data[d].in)
+            ef_data_free(&b->data[d]);
+    }
+    for (uint32_t i = 0; b->whole_out && i < b->graph->outputs.count; i++)
+        free(b->whole_out[i]);
+    free(b->whole_out);
     free(b->copy);
-    free(b->count);
     free(b->work);
+    ef_native_close(&b->whole);
+    part_free(&b->part);
+    ef_sample_free(&b->sample);
     ef_schedule_free(&b->schedule);
     if (b->graph)
         ef_kgraph_free(b->graph);
@@ -371,19 +561,61 @@ void ef_bench_free(ef_bench *b)
 
 /* ---- candidates ---- */
 
-static bool check(ef_bench *b, const callee *c, uint64_t work_bytes, ef_bench_timing *timing, ef_diag *diag)
+/* On one distribution; sets the call's time. */
+static bool check_on(ef_bench *b, const callee *c, uint64_t work_bytes, uint32_t d, ef_bench_timing *timing, double *us,
+                     ef_diag *diag)
 {
-    for (uint32_t d = 0; d < b->draws; d++) {
-        double error = error_on(b, c, work_bytes, d);
-        if (error > timing->rel_l2 || isnan(error)) {
-            timing->rel_l2 = error;
-            timing->draw = (ef_draw)d;
-        }
-        if (!(error <= b->accepted[d]))
-            return ef_fail(diag, "relative L2 error %.3g on %s inputs, at most %.3g is accepted", error,
-                           ef_draw_names[d], b->accepted[d]);
+    *us = run_on(b, c, work_bytes, d);
+    double error = error_of_part(b, d);
+    timing->checked++;
+    if (error > timing->rel_l2 || isnan(error)) {
+        timing->rel_l2 = error;
+        timing->draw = (ef_draw)d;
     }
+    if (!(error <= b->accepted[d]))
+        return ef_fail(diag, "relative L2 error %.3g on %s inputs, at most %.3g is accepted", error, ef_draw_names[d],
+                       b->accepted[d]);
+    if (d > 0 || !b->whole_out)
+        return true;
+    /* Both are off, each by as much as it may. */
+    double most = b->accepted[d] + 1.25 * b->eager[d], difference = difference_of_whole(b, &b->data[d]);
+    return difference <= most ||
+           ef_fail(diag,
+                   "outputs outside of the sample differ by %.3g from those of the program as it is, at most "
+                   "%.3g is accepted",
+                   difference, most);
+}
+
+/* The distributions after the first, up to `count`. */
+static bool check_rest(ef_bench *b, const callee *c, uint64_t work_bytes, uint32_t count, ef_bench_timing *timing,
+                       ef_diag *diag)
+{
+    double us;
+    for (uint32_t d = 1; d < b->draws && d < count; d++)
+        if (!check_on(b, c, work_bytes, d, timing, &us, diag))
+            return false;
     return true;
+}
+
+/* Checks and times; what is far from the best only as far as it takes to know that. */
+static ef_bench_status measure(ef_bench *b, const callee *c, uint64_t work_bytes, const ef_bench_how *how,
+                               ef_bench_timing *t, ef_diag *diag)
+{
+    double us = 0;
+    /* After a worker was replaced the baseline's results are not there. */
+    if (how->check && b->sampled && !b->whole_out) {
+        if (!whole_open(b, diag))
+            return EF_BENCH_LOAD;
+        run_whole(b);
+    }
+    if (how->check && !check_on(b, c, work_bytes, 0, t, &us, diag))
+        return EF_BENCH_WRONG;
+    t->us = time_cold(b, c, how, us > TOO_LONG_US / 10 ? us : 0);
+    bool near = how->best_us > 0 && t->us <= NEAR * how->best_us;
+    if (how->check && !check_rest(b, c, work_bytes, near ? b->draws : how->check, t, diag))
+        return EF_BENCH_WRONG;
+    t->warm_us = near || how->best_us <= 0 ? time_warm(b, c, t->us) : t->us;
+    return EF_BENCH_FINE;
 }
 
 static bool enough_work(ef_bench *b, uint64_t bytes)
@@ -398,8 +630,8 @@ static bool enough_work(ef_bench *b, uint64_t bytes)
     return true;
 }
 
-ef_bench_status ef_bench_measure(ef_bench *b, const char *artifact, const char *entry, uint32_t repeat, bool verify,
-                                 double best_us, ef_bench_timing *timing, ef_diag *diag)
+ef_bench_status ef_bench_measure(ef_bench *b, const char *artifact, const char *entry, const ef_bench_how *how,
+                                 ef_bench_timing *timing, ef_diag *diag)
 {
     char symbol[160];
     *timing = (ef_bench_timing){0};
@@ -418,12 +650,7 @@ ef_bench_status ef_bench_measure(ef_bench *b, const char *artifact, const char *
         status = EF_BENCH_MEMORY;
     } else {
         c.work = b->work;
-        if (verify && !check(b, &c, *bytes, timing, diag))
-            status = EF_BENCH_WRONG;
-    }
-    if (status == EF_BENCH_FINE) {
-        timing->us = time_cold(b, &c, repeat, best_us);
-        timing->warm_us = time_warm(b, &c);
+        status = measure(b, &c, *bytes, how, timing, diag);
     }
     ef_library_free(library);
     return status;

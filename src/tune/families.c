@@ -2,9 +2,11 @@
 #include "tune/families.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "egraph/runner.h"
 #include "support/interrupt.h"
 
 /* ---- one family ---- */
@@ -198,6 +200,8 @@ static void drop_covered(ef_families *all)
     free(representative);
 }
 
+#define UNRANKED 1e20 /* microseconds */
+
 static int fastest_first(const void *a, const void *b)
 {
     const ef_family *f = a, *g = b;
@@ -206,17 +210,21 @@ static int fastest_first(const void *a, const void *b)
     return f->hash < g->hash ? -1 : f->hash > g->hash;
 }
 
-/* Puts families in the order of what they could take on the device (paper, section 6.2). One that cannot be ranked
- * keeps its estimate, and so do those that an interruption came before. */
-static void rank(ef_families *all, const ef_families_options *options)
+/* Puts families in the order of what they could take on the device (paper, section 6.2). One that cannot be ranked, or
+ * not before the time is over, comes after the others, in the order of extraction. */
+static void rank(ef_families *all, const ef_families_options *options, double until)
 {
     const ef_target *target = options->target ? ef_target_named(options->target) : NULL;
     ef_diag ignored = {0};
-    for (uint32_t i = 1; i < all->list.count && target && !ef_interrupted(); i++) {
+    for (uint32_t i = 1; i < all->list.count && target; i++) {
         ef_ranking ranking;
-        if (!ef_rank(all->list.at[i].graph, target, options->threads, &ranking, &ignored))
+        ef_family *f = &all->list.at[i];
+        if (ef_interrupted() || ef_seconds() > until ||
+            !ef_rank(f->graph, target, options->threads, &ranking, &ignored)) {
+            f->estimate += UNRANKED;
             continue;
-        all->list.at[i].estimate = ranking.us;
+        }
+        f->estimate = ranking.us;
         ef_ranking_free(&ranking);
     }
     if (all->list.count > 2 && target)
@@ -249,15 +257,18 @@ static void shorten(ef_families *all, uint32_t keep)
 
 #define LOOK_AT 8u /* times as many candidates as families that are kept: many are covered by others */
 
+/* Half of the time for ranking is there for lowering. */
 static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
 {
     ef_gather_options wanted = {options->saturation_s, options->extraction_s, LOOK_AT * options->keep};
     all->gathered = ef_gather(all->program, &wanted, diag);
     all->candidates = all->gathered->found;
+    double start = ef_seconds(), limit = options->ranking_s > 0 ? options->ranking_s : INFINITY;
     for (uint32_t i = 0; i < all->gathered->list.count && !ef_interrupted(); i++)
-        add_candidate(all, &all->gathered->list.at[i], options);
+        if (i < options->keep || ef_seconds() < start + limit / 2)
+            add_candidate(all, &all->gathered->list.at[i], options);
     drop_covered(all);
-    rank(all, options);
+    rank(all, options, start + limit);
     shorten(all, options->keep);
 }
 

@@ -30,8 +30,8 @@ typedef struct {
 } ef_families;
 
 typedef struct {
-    double saturation_s, extraction_s; /* limits */
-    uint32_t keep;                     /* families at most */
+    double saturation_s, extraction_s, ranking_s; /* limits; ranking 0: as long as it takes */
+    uint32_t keep;                                /* families at most */
     ef_backend backend;
     uint32_t threads;
     const char *target; /* whose model ranks families; NULL: the order of extraction stands */

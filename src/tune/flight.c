@@ -13,15 +13,19 @@
 
 #define COMPILE_TIMEOUT_S 30.0 /* what takes longer is unrolled too far to be fast */
 #define PROGRAM_TIMEOUT_S 600.0
-#define MEASURE_TIMEOUT_S 10.0 /* and some hundred times the program itself */
-#define MEASURE_TIMES 300.0
-#define AHEAD 3u /* compiled candidates that may wait to be measured, beside those that are being compiled */
+#define MEASURE_TIMEOUT_S 6.0 /* … and so many times what the best takes: a worker that is replaced prepares again */
+#define MEASURE_TIMES 25.0
+#define LAST_S 2.0     /* beyond the end, for what is being measured then */
+#define ORIGINAL 0.85  /* of the time of the program as it is: what is faster is checked as one of the best */
+#define CALLS_S 0.5    /* timed calls of one candidate may take so long … */
+#define CALLS_TIMES 6. /* … and so many times the best */
+#define AHEAD 3u       /* compiled candidates that may wait to be measured, beside those that are being compiled */
 #define ENTRY "ef_candidate"
 
 /* ---- the program ---- */
 
 ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_pool *pool, uint64_t seed,
-                         ef_diag *diag)
+                         double seconds, ef_diag *diag)
 {
     ef_strbuf reference = {0};
     if (!device->reference(program, "ef_reference", &reference, diag)) {
@@ -33,9 +37,8 @@ ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_
     f->pool = pool;
     f->room = ef_pool_compilers(pool) + AHEAD;
     f->bytes = ef_work_of(program).bytes;
-    json_t *request = ef_request_program(program, reference.text, seed);
-    f->program_job = ef_pool_program(f->pool, request, PROGRAM_TIMEOUT_S);
-    json_decref(request);
+    f->program_request = ef_request_program(program, reference.text, seed, seconds);
+    f->program_job = ef_pool_program(f->pool, f->program_request, PROGRAM_TIMEOUT_S);
     ef_strbuf_free(&reference);
     return f;
 }
@@ -50,6 +53,9 @@ void ef_flight_free(ef_flight *f)
     ef_vec_free(&f->trips);
     ef_vec_free(&f->landed);
     ef_vec_free(&f->known);
+    for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
+        free(f->kept[i].artifact);
+    json_decref(f->program_request);
     free(f);
 }
 
@@ -71,8 +77,11 @@ bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
         double bandwidth = json_number_value(json_object_get(reply.json, "bandwidth"));
         f->original_us = json_number_value(json_object_get(reply.json, "eager_us"));
         f->floor_us = bandwidth > 0 ? f->bytes / bandwidth * 1e6 : 0;
+        f->draws = (uint32_t)json_array_size(json_object_get(reply.json, "eager_error"));
         f->ready_at = ef_seconds();
         f->ready = true;
+        /* A worker that takes the place of this one need not find that out again. */
+        json_object_set_new(f->program_request, "eager_us", json_real(f->original_us));
     } else if (reply.job == f->program_job) {
         ef_fail(diag, "the program cannot be measured: %s", reply.error);
     }
@@ -128,22 +137,50 @@ const char *ef_flight_broken(const ef_flight *f)
     return ef_pool_broken(f->pool);
 }
 
+/* Keeps the artifact of one of the fastest, in the place of a slower one. */
+static bool keep_artifact(ef_flight *f, ef_trip *t)
+{
+    ef_kept_artifact *slowest = &f->kept[0];
+    for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++) {
+        if (!f->kept[i].artifact || f->kept[i].source == t->source) {
+            slowest = &f->kept[i];
+            break;
+        }
+        slowest = f->kept[i].us > slowest->us ? &f->kept[i] : slowest;
+    }
+    if (slowest->artifact && slowest->source != t->source && slowest->us <= t->us)
+        return false;
+    if (slowest->artifact && strcmp(slowest->artifact, t->artifact) != 0)
+        unlink(slowest->artifact);
+    free(slowest->artifact);
+    *slowest = (ef_kept_artifact){t->source, t->us, t->artifact};
+    t->artifact = NULL;
+    return true;
+}
+
+static void drop_artifact(ef_trip *t)
+{
+    if (t->artifact)
+        unlink(t->artifact);
+    free(t->artifact);
+    t->artifact = NULL;
+}
+
 static void land(ef_flight *f, const ef_families *families, ef_trip *t, const char *status, const char *error)
 {
     bool fine = strcmp(status, "fine") == 0;
     t->us = fine ? t->us : INFINITY;
     f->measured += fine;
     f->failed += !fine;
-    if (fine && (f->measured == 1 || t->us < f->best.us))
+    if (fine && t->checked && (f->best.us <= 0 || t->us < f->best.us))
         f->best = *t;
     if (!fine)
         snprintf(f->last_error, sizeof f->last_error, "%s", error);
     ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2}));
     keep(f, families, t, status, error);
-    if (t->artifact)
-        unlink(t->artifact);
-    free(t->artifact);
-    t->artifact = NULL;
+    if (!fine || !t->artifact || !keep_artifact(f, t))
+        drop_artifact(t);
+    f->best.artifact = NULL;
     ef_vec_push(&f->landed, *t);
 }
 
@@ -152,6 +189,45 @@ static const ef_known_source *same_source(const ef_flight *f, uint64_t source)
     for (uint32_t i = 0; i < f->known.count; i++)
         if (f->known.at[i].source == source)
             return &f->known.at[i];
+    return NULL;
+}
+
+double ef_flight_best_us(const ef_flight *f)
+{
+    double original = f->device->measures_original ? ORIGINAL * f->original_us : 0;
+    return f->best.us > 0 && (original <= 0 || f->best.us < original) ? f->best.us : original;
+}
+
+static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
+{
+    char key[32];
+    double best_us = ef_flight_best_us(f), expected_us = fmax(best_us, t->check ? f->original_us : 0);
+    double seconds = MEASURE_TIMEOUT_S + MEASURE_TIMES * 1e-6 * fmax(expected_us, best_us > 0 ? 0 : f->original_us);
+    char *copy = ef_xcalloc(strlen(artifact) + 1, 1);
+    strcpy(copy, artifact);
+    free(t->artifact);
+    t->artifact = copy;
+    if (!t->check && f->until > 0)
+        seconds = fmin(seconds, fmax(f->until - ef_seconds(), 0) + LAST_S);
+    snprintf(key, sizeof key, "m%" PRIu64, f->number++);
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f}", "do", "measure", "key", key, "artifact",
+                                artifact, "entry", ENTRY, "repeat", (int)t->repeat, "check",
+                                t->check      ? t->check
+                                : best_us > 0 ? 1
+                                              : EF_CHECK_ALL,
+                                "best_us", t->check ? 0.0 : best_us, "seconds",
+                                t->seconds > 0 ? t->seconds : CALLS_S + CALLS_TIMES * 1e-6 * best_us);
+    t->measuring = true;
+    t->job = ef_pool_measure(f->pool, request, seconds);
+    json_decref(request);
+    ef_vec_push(&f->trips, *t);
+}
+
+static const char *kept_artifact(const ef_flight *f, uint64_t source)
+{
+    for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
+        if (f->kept[i].artifact && f->kept[i].source == source)
+            return f->kept[i].artifact;
     return NULL;
 }
 
@@ -175,6 +251,8 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         t.warm_us = same->warm_us;
         t.rel_l2 = same->rel_l2;
         ef_vec_push(&f->landed, t);
+    } else if (kept_artifact(f, t.source)) {
+        send_to_measure(f, &t, kept_artifact(f, t.source));
     } else {
         snprintf(key, sizeof key, "c%" PRIu64, f->number++);
         json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source.text,
@@ -186,25 +264,13 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     ef_strbuf_free(&source);
 }
 
-static void send_to_measure(ef_flight *f, const ef_families *families, ef_trip *t, const json_t *compiled)
+static void compiled(ef_flight *f, const ef_families *families, ef_trip *t, const json_t *reply)
 {
-    const char *artifact = json_string_value(json_object_get(compiled, "artifact"));
-    char key[32];
-    if (!artifact) {
+    const char *artifact = json_string_value(json_object_get(reply, "artifact"));
+    if (artifact)
+        send_to_measure(f, t, artifact);
+    else
         land(f, families, t, "compile", "the worker names no artifact");
-        return;
-    }
-    size_t length = strlen(artifact) + 1;
-    t->artifact = ef_xcalloc(length, 1);
-    memcpy(t->artifact, artifact, length);
-    snprintf(key, sizeof key, "m%" PRIu64, f->number++);
-    json_t *request =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f}", "do", "measure", "key", key, "artifact", artifact, "entry",
-                  ENTRY, "repeat", (int)t->repeat, "check", 1, "best_us", f->measured ? f->best.us : 0.0);
-    t->measuring = true;
-    t->job = ef_pool_measure(f->pool, request, MEASURE_TIMEOUT_S + MEASURE_TIMES * f->original_us * 1e-6);
-    json_decref(request);
-    ef_vec_push(&f->trips, *t);
 }
 
 static void measured(ef_flight *f, const ef_families *families, ef_trip *t, const json_t *reply)
@@ -212,6 +278,7 @@ static void measured(ef_flight *f, const ef_families *families, ef_trip *t, cons
     t->us = json_number_value(json_object_get(reply, "us"));
     t->warm_us = json_number_value(json_object_get(reply, "warm_us"));
     t->rel_l2 = json_number_value(json_object_get(reply, "rel_l2"));
+    t->checked = json_integer_value(json_object_get(reply, "checked")) >= (json_int_t)f->draws;
     bool fine = t->us > 0 && isfinite(t->us);
     land(f, families, t, fine ? "fine" : "launch", fine ? "" : "the worker gives no time");
 }
@@ -223,10 +290,7 @@ static bool set_out_again(ef_flight *f, const ef_families *families, ef_trip *t,
     if (!status || strcmp(status, "wrong") != 0 || !t->narrow)
         return false;
     ef_kgraph_widen(families->list.at[t->family].graph);
-    if (t->artifact)
-        unlink(t->artifact);
-    free(t->artifact);
-    t->artifact = NULL;
+    drop_artifact(t);
     t->measuring = false;
     ef_flight_launch(f, families, t);
     return true;
@@ -244,7 +308,7 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
         if (reply->status == EF_REPLY_FINE && t.measuring)
             measured(f, families, &t, reply->json);
         else if (reply->status == EF_REPLY_FINE)
-            send_to_measure(f, families, &t, reply->json);
+            compiled(f, families, &t, reply->json);
         else if (!set_out_again(f, families, &t, status))
             land(f, families, &t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
         return;

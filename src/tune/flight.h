@@ -15,7 +15,11 @@ typedef struct {
     uint32_t family, repeat;
     const uint32_t *choice; /* lives as long as the tuner */
     uint64_t ticket;
+    double seconds; /* that its timed calls may take, about; 0: any time */
+    int check;      /* 0: on all distributions when it comes near the best, else on one; or on so many, and timed to the
+                     * end however slow it is */
     double us, warm_us, rel_l2; /* us INFINITY: it failed */
+    bool checked;               /* on all distributions */
     uint64_t source;            /* hash */
     /* Private: */
     uint64_t job;
@@ -28,6 +32,15 @@ typedef struct {
     double us, warm_us, rel_l2;
 } ef_known_source;
 
+/* One of the fastest, which need not be compiled again to be measured once more. */
+typedef struct {
+    uint64_t source;
+    double us;
+    char *artifact;
+} ef_kept_artifact;
+
+#define EF_FLIGHT_KEEPS 6u
+
 typedef struct {
     const ef_device *device;
     ef_pool *pool;
@@ -37,17 +50,21 @@ typedef struct {
     EF_VEC(ef_trip) landed; /* not handed out yet */
     EF_VEC(ef_known_source) known;
     uint64_t number, program_job, measured, failed;
-    ef_trip best;                                  /* of those that were measured */
+    json_t *program_request;
+    double until;   /* nothing is to take longer */
+    uint32_t draws; /* distributions */
+    ef_kept_artifact kept[EF_FLIGHT_KEEPS];
+    ef_trip best;                                  /* of those that were measured and checked on all distributions */
     double original_us, floor_us, bytes, ready_at; /* 0: not known yet */
     bool ready;
     uint32_t room;
     char last_error[256];
 } ef_flight;
 
-/* Hands the workers of a pool the program. The pool stays the caller's, and has one flight at a time. NULL and a
- * message when the device's workers cannot be told the program. */
+/* Hands the workers of a pool the program, which they should have prepared in some `seconds`. The pool stays the
+ * caller's, and has one flight at a time. NULL and a message when the device's workers cannot be told the program. */
 ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_pool *pool, uint64_t seed,
-                         ef_diag *diag);
+                         double seconds, ef_diag *diag);
 void ef_flight_free(ef_flight *flight);
 /* Waits up to `seconds` until the program is prepared. False while it is not; with a message when it cannot be. */
 bool ef_flight_ready(ef_flight *flight, double seconds, ef_diag *diag);
@@ -60,6 +77,8 @@ bool ef_flight_has_room(const ef_flight *flight);
 void ef_flight_launch(ef_flight *flight, const ef_families *families, const ef_trip *trip);
 /* The next candidate that has landed; false when none does within `seconds`. */
 bool ef_flight_land(ef_flight *flight, const ef_families *families, double seconds, ef_trip *trip);
+/* The time of the best so far, or of the program as it is where that is a candidate; 0: none is known. */
+double ef_flight_best_us(const ef_flight *flight);
 /* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. */
 void ef_flight_cancel(ef_flight *flight);
 /* Why there are no workers any more; NULL while there are. */

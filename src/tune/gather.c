@@ -6,6 +6,7 @@
 
 #include "search/extract.h"
 #include "search/partition.h"
+#include "support/interrupt.h"
 
 #define PARTITIONS 3u    /* of least estimated time, that are searched */
 #define PER_PART 24u     /* candidates of a part that are combined */
@@ -148,7 +149,7 @@ static void gather(gathering *g)
     g->share = searches ? 1.0 / searches : 1;
     g->out->partitions = partitions;
     for (uint32_t i = 0; i < set->part.count; i++)
-        if (needed[i])
+        if (needed[i] && !ef_interrupted())
             search_part(g, i, searches > 1 && room > PER_PART ? PER_PART : room);
     for (uint32_t p = 0; p < partitions; p++) {
         uint32_t share = room / (partitions - p);

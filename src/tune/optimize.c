@@ -6,12 +6,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #include "egraph/runner.h"
+#include "support/deepstack.h"
 #include "support/interrupt.h"
 #include "tune/canonical.h"
 #include "tune/flight.h"
 #include "tune/optimum.h"
+#include "tune/request.h"
 #include "tune/work.h"
 
 #define BUDGET_S 300
@@ -19,8 +22,16 @@
 #define KEEP_LEAST 12u
 #define FAMILY_S 2.5     /* … so many seconds of the budget: each gets several measurements */
 #define SEARCH_SHARE 0.2 /* of the budget, for saturation and for extraction, at most */
+#define RANK_SHARE 0.05  /* … for lowering and ranking */
+#define PREPARE_SHARE 0.45
 #define CONFIRM_SHARE 0.1
 #define CONFIRM_S 10.0
+#define CONFIRM_CALLS 9.0 /* of the best, at least: on every distribution, and timed */
+#define DERIVE_S 20.0     /* at most; as long as the search took, and some more, should be enough */
+#define DERIVE_TIMES 1.5
+#define DERIVE_SHARE 0.15
+#define LATE_SHARE 0.1 /* of the budget, by which the end may be late, to end with what is checked … */
+#define LATE_S 2.0     /* … and this */
 #define FINALISTS 4u
 #define FINAL_REPEAT 25u
 #define TUNE_REPEAT 7u
@@ -39,7 +50,7 @@ typedef struct {
     ef_flight *flight;
     ef_families *families;
     ef_tuner *tuner;
-    double start, end;
+    double start, end, searched_s;
     char hash[33];
 } run;
 
@@ -87,35 +98,62 @@ static void resume(run *r)
     }
 }
 
-/* Serves the workers while this thread searches: they start, and make inputs and references. */
+/* The search has a thread of its own: this one serves the workers, which start and make inputs and references
+ * meanwhile, and reports. */
 typedef struct {
-    ef_flight *flight;
+    const run *run;
+    const ef_families_options *options;
+    ef_families *families;
     ef_diag diag;
-    atomic_bool stop;
-} pump;
+    atomic_int ending; /* of the search: an ef_ending */
+    atomic_bool done;
+} searching;
 
-static void *serve(void *user)
+static void search_deep(void *user)
 {
-    pump *p = user;
-    while (!p->stop && !p->diag.failed && !ef_flight_ready(p->flight, 0.1, &p->diag))
-        ;
+    searching *s = user;
+    s->families = ef_families_new(s->run->program, s->options, &s->diag);
+}
+
+static void *search_beside(void *user)
+{
+    searching *s = user;
+    ef_interrupt_set((ef_interrupt){&s->ending, EF_FINISH});
+    ef_with_deep_stack(search_deep, s);
+    s->done = true;
     return NULL;
 }
 
-static void search(run *r, const ef_families_options *options, ef_diag *diag)
+static void pause_for(double seconds)
 {
-    pump p = {.flight = r->flight};
-    pthread_t thread;
-    bool beside = pthread_create(&thread, NULL, serve, &p) == 0;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+static bool search(run *r, const ef_families_options *options)
+{
     ef_interrupt before = ef_interrupt_get();
-    ef_interrupt_set((ef_interrupt){before.flag, EF_FINISH});
-    r->families = ef_families_new(r->program, options, diag);
+    searching s = {.run = r, .options = options};
+    pthread_t thread;
+    double start = ef_seconds();
+    bool beside = pthread_create(&thread, NULL, search_beside, &s) == 0;
+    if (!beside)
+        search_beside(&s);
     ef_interrupt_set(before);
-    p.stop = true;
+    while (!s.done) {
+        if (r->flight->ready || r->diag->failed)
+            pause_for(0.02);
+        else
+            ef_flight_ready(r->flight, 0.05, r->diag);
+        if (r->diag->failed || !report(r, EF_STAGE_SEARCH))
+            s.ending = EF_FINISH;
+    }
     if (beside)
         pthread_join(thread, NULL);
-    if (p.diag.failed)
-        ef_fail(r->diag, "%s", p.diag.text);
+    r->families = s.families;
+    r->searched_s = ef_seconds() - start;
+    if (!s.families)
+        return ef_fail(r->diag, "%s", s.diag.text);
+    return !r->diag->failed;
 }
 
 static uint32_t affordable(double budget)
@@ -128,6 +166,7 @@ static bool prepare(run *r)
     double budget = r->end - r->start;
     ef_families_options options = {.saturation_s = SEARCH_SHARE * budget,
                                    .extraction_s = SEARCH_SHARE * budget,
+                                   .ranking_s = RANK_SHARE * budget,
                                    .keep = r->options->plain  ? 1
                                            : r->options->keep ? r->options->keep
                                                               : affordable(budget),
@@ -137,13 +176,11 @@ static bool prepare(run *r)
     report(r, EF_STAGE_SEARCH);
     if (!*r->pool)
         *r->pool = ef_device_pool(r->device, r->options->compilers, r->diag);
-    r->flight = *r->pool ? ef_flight_new(r->program, r->device, *r->pool, r->options->seed, r->diag) : NULL;
-    if (!r->flight)
+    r->flight = *r->pool
+                    ? ef_flight_new(r->program, r->device, *r->pool, r->options->seed, PREPARE_SHARE * budget, r->diag)
+                    : NULL;
+    if (!r->flight || !search(r, &options))
         return false;
-    ef_diag searched = {0};
-    search(r, &options, &searched);
-    if (!r->families)
-        return ef_fail(r->diag, "%s", searched.text);
     r->out->families = r->families->list.count;
     r->out->candidates = r->families->candidates;
     r->tuner = ef_tuner_new(r->options->seed);
@@ -183,11 +220,30 @@ static bool at_limit(const run *r)
     return r->options->limit && started >= r->options->limit;
 }
 
+/* What the confirmation takes: some calls of the best, more where they are short. */
+static double confirm_s(const run *r)
+{
+    double budget = r->end - r->start, best_s = 1e-6 * (r->flight->best.us > 0 ? r->flight->best.us : 0);
+    return fmax(fmin(CONFIRM_SHARE * budget, CONFIRM_S), fmin(CONFIRM_CALLS * best_s, budget / 3));
+}
+
+static double derive_s(const run *r)
+{
+    return fmin(DERIVE_TIMES * r->searched_s, fmin(DERIVE_SHARE * (r->end - r->start), DERIVE_S));
+}
+
+static double tuned_until(const run *r)
+{
+    return r->end - derive_s(r) - confirm_s(r);
+}
+
 /* True when the tuner has nothing more to ask. */
-static bool tune(run *r, double until)
+static bool tune(run *r)
 {
     ef_trip done;
-    while (ef_seconds() < until && report(r, EF_STAGE_TUNE) && !ef_flight_broken(r->flight)) {
+    for (double until;
+         until = tuned_until(r), ef_seconds() < until && report(r, EF_STAGE_TUNE) && !ef_flight_broken(r->flight);) {
+        r->flight->until = until;
         ef_ask ask = at_limit(r) ? EF_ASK_WAIT : launch_more(r);
         if (r->flight->trips.count == 0 && r->flight->landed.count == 0 && ask != EF_ASK_POINT)
             return ask == EF_ASK_DONE;
@@ -207,33 +263,65 @@ static bool is_original(const run *r, uint32_t family, const uint32_t *choice)
     return family == 0 && (count == 0 || !choice || memcmp(choice, original->start, count * sizeof *choice) == 0);
 }
 
-/* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
- * fastest of many noisy measurements is not the fastest. Without workers the fastest stands. */
-static void confirm(run *r, ef_trip *best)
+/* How many distributions the program itself can be checked on: it is the program, and may be slow. */
+static int original_checks(const run *r, double seconds)
+{
+    double calls = 1e-6 * r->flight->original_us > 0 ? seconds / (1e-6 * r->flight->original_us) : EF_CHECK_ALL;
+    return calls < 1 ? 1 : calls > EF_CHECK_ALL ? EF_CHECK_ALL : (int)calls;
+}
+
+/* Launches those that are to be measured once more, the best first. */
+static void launch_finalists(run *r, double seconds)
 {
     ef_tune_point point[FINALISTS];
-    double us[FINALISTS];
-    uint32_t count = ef_tuner_top(r->tuner, FINALISTS, point, us);
-    ef_trip done;
+    double us[FINALISTS], original_us = r->flight->original_us;
+    uint32_t count = ef_tuner_top(r->tuner, FINALISTS, point, us), sent = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        ef_trip trip = {.family = point[i].family,
+                        .choice = point[i].choice,
+                        .repeat = FINAL_REPEAT,
+                        .check = EF_CHECK_ALL,
+                        .seconds = seconds / (FINALISTS + 1)};
+        /* What takes long is not done again for those that are behind. */
+        bool affordable = sent == 0 || 1e-6 * CONFIRM_CALLS * us[i] < seconds / (FINALISTS + 1);
+        if (is_original(r, trip.family, trip.choice) || !affordable)
+            continue;
+        ef_flight_launch(r->flight, r->families, &trip);
+        sent++;
+    }
+    ef_trip original = {.family = 0,
+                        .choice = r->families->list.at[0].start,
+                        .repeat = FINAL_REPEAT,
+                        .check = original_checks(r, seconds / (FINALISTS + 1)),
+                        .seconds = seconds / (FINALISTS + 1)};
+    if (sent == 0 || 1e-6 * original_us * 3 < seconds)
+        ef_flight_launch(r->flight, r->families, &original);
+}
+
+/* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
+ * fastest of many noisy measurements is not the fastest. Without workers, or when the time is over, the fastest of
+ * those that were checked stands. */
+static void confirm(run *r, ef_trip *best)
+{
+    double budget = r->end - r->start, late = r->end + LATE_SHARE * budget + LATE_S - derive_s(r);
+    ef_trip done, checked = r->flight->best;
     *best = (ef_trip){.us = INFINITY};
     ef_flight_cancel(r->flight);
-    ef_trip original = {.family = 0, .choice = r->families->list.at[0].start, .repeat = FINAL_REPEAT};
-    ef_flight_launch(r->flight, r->families, &original);
-    for (uint32_t i = 0; i < count; i++) {
-        ef_trip trip = {.family = point[i].family, .choice = point[i].choice, .repeat = FINAL_REPEAT};
-        if (!is_original(r, trip.family, trip.choice))
-            ef_flight_launch(r->flight, r->families, &trip);
-    }
+    launch_finalists(r, confirm_s(r));
     while (r->flight->trips.count + r->flight->landed.count && !ef_flight_broken(r->flight) && !ef_interrupted()) {
-        if (!ef_flight_land(r->flight, r->families, 0.2, &done))
+        report(r, EF_STAGE_CONFIRM);
+        if (ef_seconds() > late && (isfinite(best->us) || checked.us > 0))
+            break;
+        if (!ef_flight_land(r->flight, r->families, 0.1, &done))
             continue;
         if (is_original(r, done.family, done.choice) && isfinite(done.us) && r->device->measures_original)
             r->flight->original_us = done.us;
         if (done.us < best->us)
             *best = done;
     }
-    if (!isfinite(best->us) && r->flight->measured)
-        *best = r->flight->best;
+    if (!isfinite(best->us) && checked.us > 0)
+        *best = checked;
+    ef_flight_cancel(r->flight);
 }
 
 static bool finish(run *r, bool settled, ef_store *store)
@@ -256,8 +344,8 @@ static bool finish(run *r, bool settled, ef_store *store)
     o->failed = r->flight->failed;
     o->original =
         is_original(r, best.family, best.choice) || (!r->device->measures_original && best.us >= o->original_us);
+    ef_optimum_describe(o, r->families, &best, r->device, fmax(derive_s(r), r->end - ef_seconds()), r->arena, r->diag);
     o->elapsed_s = ef_seconds() - r->start;
-    ef_optimum_describe(o, r->families, &best, r->device, r->arena, r->diag);
     if (r->diag->failed || abandoned(r))
         return false;
     /* Nothing was tried of what was only measured as it is: another run is to try it. */
@@ -272,8 +360,7 @@ static bool optimize(run *r, ef_store *store)
         return false;
     ef_flight_store(r->flight, store, r->hash, r->out->device);
     resume(r);
-    double reserve = fmin(CONFIRM_SHARE * (r->end - r->start), CONFIRM_S);
-    bool settled = !r->options->plain && tune(r, r->end - reserve);
+    bool settled = !r->options->plain && tune(r);
     return !r->diag->failed && finish(r, settled, store);
 }
 

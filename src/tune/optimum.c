@@ -11,7 +11,8 @@
 
 #define ENTRY "ef_program"
 #define KEPT_ENTRY "region"
-#define DERIVE_S 20.0
+#define DERIVE_S 20.0 /* at most */
+#define DERIVE_LEAST_S 0.5
 #define ENOUGH 0.9 /* of the wanted budget: that much was spent is as good */
 
 static const char *take(ef_arena *arena, ef_strbuf *text)
@@ -23,9 +24,9 @@ static const char *take(ef_arena *arena, ef_strbuf *text)
 
 /* Why the implementation equals the program: derived anew, because by now the search's e-graph is gone. It is no reason
  * to give up what was measured when that takes too long. */
-static void derive(ef_optimum *o, const ef_program *program, ef_arena *arena)
+static void derive(ef_optimum *o, const ef_program *program, double seconds, ef_arena *arena)
 {
-    const ef_search_options limits = {.time_limit = DERIVE_S};
+    const ef_search_options limits = {.time_limit = fmin(fmax(seconds, DERIVE_LEAST_S), DERIVE_S)};
     ef_derivation derivation;
     ef_program *candidate =
         ef_program_parse(ef_dag_ctx(program->dag), o->program, strlen(o->program), "candidate", NULL);
@@ -37,7 +38,7 @@ static void derive(ef_optimum *o, const ef_program *program, ef_arena *arena)
 }
 
 void ef_optimum_describe(ef_optimum *o, const ef_families *families, const ef_trip *best, const ef_device *device,
-                         ef_arena *arena, ef_diag *diag)
+                         double derive_s, ef_arena *arena, ef_diag *diag)
 {
     const ef_family *family = &families->list.at[best->family];
     ef_strbuf source = {0}, text = {0}, program = {0}, reference = {0};
@@ -54,7 +55,7 @@ void ef_optimum_describe(ef_optimum *o, const ef_families *families, const ef_tr
     o->reference = take(arena, &reference);
     o->kernels = family->graph->kernels.count;
     o->family = family->hash;
-    derive(o, families->program, arena);
+    derive(o, families->program, derive_s, arena);
 }
 
 bool ef_optimum_as_it_is(ef_optimum *o, const ef_program *program, const char *why, ef_arena *arena, ef_diag *diag)

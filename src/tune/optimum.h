@@ -6,9 +6,10 @@
 #include "tune/flight.h"
 #include "tune/optimize.h"
 
-/* Fills in what an implementation consists of: source, schedule, program, kernels. */
+/* Fills in what an implementation consists of: source, schedule, program, kernels; and why it is equal to the program,
+ * when that is found in `derive_s` seconds. */
 void ef_optimum_describe(ef_optimum *optimum, const ef_families *families, const ef_trip *best, const ef_device *device,
-                         ef_arena *arena, ef_diag *diag);
+                         double derive_s, ef_arena *arena, ef_diag *diag);
 /* What is left where nothing can be measured: the program itself, as PyTorch source (codegen/torch.h). `why` is kept.
  */
 bool ef_optimum_as_it_is(ef_optimum *optimum, const ef_program *program, const char *why, ef_arena *arena,

@@ -51,7 +51,7 @@ static char *compile(ef_pool *pool, const char *source, const char *entry, ef_di
 static bool prepare(ef_pool *pool, const ef_program *program, const char *reference, const ef_replay_options *options,
                     ef_replay_result *result, ef_diag *diag)
 {
-    json_t *request = ef_request_program(program, reference, options->seed);
+    json_t *request = ef_request_program(program, reference, options->seed, 0);
     uint64_t job = ef_pool_program(pool, request, PROGRAM_TIMEOUT_S);
     json_decref(request);
     json_t *reply = reply_to(pool, job, PROGRAM_TIMEOUT_S + 60, "the program cannot be prepared", diag);
@@ -63,9 +63,9 @@ static bool prepare(ef_pool *pool, const ef_program *program, const char *refere
 static bool measure(ef_pool *pool, const char *artifact, const char *entry, const ef_replay_options *options,
                     ef_replay_result *result, ef_diag *diag)
 {
-    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f}", "do", "measure", "key", "replay", "artifact",
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f}", "do", "measure", "key", "replay", "artifact",
                                 artifact, "entry", entry, "repeat", (int)(options->repeat ? options->repeat : CALLS),
-                                "check", options->check, "best_us", 0.0);
+                                "check", options->check ? EF_CHECK_ALL : 0, "best_us", 0.0);
     double seconds = MEASURE_TIMEOUT_S + 300e-6 * result->original_us + 10e-6 * options->repeat * result->original_us;
     uint64_t job = ef_pool_measure(pool, request, seconds);
     json_decref(request);

@@ -6,7 +6,10 @@
 
 #include "ir/expr.h"
 
-/* Prepare this program: inputs, references, the time of the program as it is. `reference`: see ef_device. */
-json_t *ef_request_program(const ef_program *program, const char *reference, uint64_t seed);
+#define EF_CHECK_ALL 99 /* distributions: all there are */
+
+/* Prepare this program, in about so many seconds (0: any time): inputs, references, the time of the program as it is.
+ * `reference`: see ef_device. */
+json_t *ef_request_program(const ef_program *program, const char *reference, uint64_t seed, double seconds);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "kernel/kernel.h"
+#include "ir/independent.h"
 
 static double elements_of(const ef_ctx *ctx, ef_type type)
 {
@@ -25,23 +25,11 @@ double ef_type_bytes(const ef_ctx *ctx, ef_type type)
     return info->is_tuple ? sum : elements_of(ctx, type) * ef_dtype_bytes((ef_dtype)info->dtype);
 }
 
-static bool *needed_by(const ef_program *program)
-{
-    const ef_expr *child;
-    bool *needed = ef_xcalloc(ef_dag_count(program->dag) + 1, sizeof *needed);
-    for (uint32_t i = 0; i < program->outputs; i++)
-        needed[program->output[i].expr] = true;
-    for (ef_expr e = ef_dag_count(program->dag); e-- > 0;)
-        for (unsigned i = 0, n = needed[e] ? ef_dag_children(program->dag, e, &child) : 0; i < n; i++)
-            needed[child[i]] = true;
-    return needed;
-}
-
 ef_work ef_work_of(const ef_program *program)
 {
     const ef_ctx *ctx = ef_dag_ctx(program->dag);
     ef_work work = {0};
-    bool *needed = needed_by(program);
+    bool *needed = ef_program_needed(program);
     for (ef_expr e = 0; e < ef_dag_count(program->dag); e++) {
         const ef_expr *child;
         ef_op op = ef_dag_op(program->dag, e);

@@ -164,16 +164,19 @@ static json_t *program(server *s, const json_t *request)
     ef_diag diag = {0};
     ef_bench_baseline base = {0};
     const char *text = text_of(request, "reference");
-    uint64_t seed = (uint64_t)json_integer_value(json_object_get(request, "seed"));
+    ef_bench_options options = {.text = text, .length = strlen(text), .threads = s->threads};
+    options.seed = (uint64_t)json_integer_value(json_object_get(request, "seed"));
+    options.seconds = json_number_value(json_object_get(request, "seconds"));
+    options.known_us = json_number_value(json_object_get(request, "eager_us"));
     ef_bench_free(s->bench);
-    s->bench = ef_bench_new(text, strlen(text), s->threads, seed, &base, &diag);
+    s->bench = ef_bench_new(&options, &base, &diag);
     if (!s->bench)
         return refuse("memory", diag.text);
     json_t *errors = json_array();
     for (uint32_t d = 0; d < base.draws; d++)
         json_array_append_new(errors, json_real(base.error[d] <= 1e300 ? base.error[d] : 1e300));
-    return json_pack("{s:b, s:f, s:o, s:f}", "ok", 1, "eager_us", base.us, "eager_error", errors, "bandwidth",
-                     base.bandwidth);
+    return json_pack("{s:b, s:f, s:o, s:f, s:f}", "ok", 1, "eager_us", base.us, "eager_error", errors, "bandwidth",
+                     base.bandwidth, "sample", base.sample);
 }
 
 static json_t *measure(server *s, const json_t *request)
@@ -183,13 +186,16 @@ static json_t *measure(server *s, const json_t *request)
     ef_bench_timing t;
     if (!s->bench)
         return refuse("launch", "there is no program yet");
-    ef_bench_status status = ef_bench_measure(s->bench, text_of(request, "artifact"), text_of(request, "entry"),
-                                              (uint32_t)json_integer_value(json_object_get(request, "repeat")),
-                                              json_is_true(json_object_get(request, "check")),
-                                              json_number_value(json_object_get(request, "best_us")), &t, &diag);
+    ef_bench_how how = {.repeat = (uint32_t)json_integer_value(json_object_get(request, "repeat")),
+                        .seconds = json_number_value(json_object_get(request, "seconds")),
+                        .best_us = json_number_value(json_object_get(request, "best_us")),
+                        .check = (uint32_t)json_integer_value(json_object_get(request, "check"))};
+    ef_bench_status status =
+        ef_bench_measure(s->bench, text_of(request, "artifact"), text_of(request, "entry"), &how, &t, &diag);
     if (status != EF_BENCH_FINE)
         return refuse(names[status], diag.text);
-    return json_pack("{s:b, s:f, s:f, s:f}", "ok", 1, "us", t.us, "warm_us", t.warm_us, "rel_l2", t.rel_l2);
+    return json_pack("{s:b, s:f, s:f, s:f, s:I}", "ok", 1, "us", t.us, "warm_us", t.warm_us, "rel_l2", t.rel_l2,
+                     "checked", (json_int_t)t.checked);
 }
 
 static json_t *answer(server *s, const json_t *request)

@@ -266,3 +266,33 @@ def test_progress_is_for_terminals_only(equiforge, simple, store):
     assert result.returncode == 0
     assert result.stderr == ""
     assert "best" in result.stdout
+
+
+# Exact results of all of it, a call of the program as it is on every distribution, and ten timed calls took minutes.
+LARGE = """program large
+dim h = 12
+dim q = 2048
+dim s = 2048
+dim d = 64
+dim e = 64
+input q: f16[h, q, d]
+input k: f16[h, s, d]
+input v: f16[h, s, e]
+raw = mul(matmul(q, transpose[0, 2, 1](k)), 0.125)
+sc = select(ge(reshape[q, 1](iota[q]), iota[s]), raw, -inf)
+p = exp(sub(sc, reduce[max, -1](sc)))
+output o = matmul(div(p, reduce[sum, -1](p)), v)
+"""
+
+
+def test_the_budget_bounds_everything(equiforge, tmp_path, store):
+    """Also where a call takes long; the result is checked all the same."""
+    path = tmp_path / "large.ef"
+    path.write_text(LARGE)
+    start = time.monotonic()
+    found = equiforge.json("optimize", path, "--target", "cpu", "--budget", "20s", "--store", store, timeout=200)
+    elapsed = time.monotonic() - start
+    assert found["elapsed_s"] < 20 * 1.1 + 5
+    assert elapsed < 20 * 1.1 + 8
+    assert 0 < found["rel_l2"] < 1e-2
+    assert found["best_us"] <= found["original_us"]

@@ -124,7 +124,7 @@ def worker(program):
 def compile_and_measure(worker, tmp_path, source: str, key: str) -> dict:
     reply = worker(do="compile", key=key, source=source, entry="candidate", dir=str(tmp_path))
     assert reply["ok"], reply
-    return worker(do="measure", key=key, artifact=reply["artifact"], entry="candidate", repeat=2, check=True, best_us=0)
+    return worker(do="measure", key=key, artifact=reply["artifact"], entry="candidate", repeat=2, check=99, best_us=0)
 
 
 def test_hello(worker):
@@ -301,3 +301,37 @@ def test_masks():
     assert blank.tolist() == [i % 3 == 1 for i in range(9)]
     zero, _ = _trial.draw(specs, "zero", 1, torch.device("cpu"), 3)
     assert (zero == 0).all(-1).tolist() == [i % 3 == 1 for i in range(9)]
+
+
+def test_sample(reference):
+    """Exact results of a sample are those of the whole program there; what lies outside is compared with eager's."""
+    from types import SimpleNamespace
+
+    inputs = [_trial.Spec("x", torch.float16, (12, 40)), _trial.Spec("g", torch.float16, (40,))]
+    outputs = [_trial.Spec("y", torch.float16, (12, 40))]
+
+    def trial(seconds):
+        return _trial.Trial((inputs, outputs), _trial.Reference(reference, "rms"), torch.device("cpu"), 1, seconds)
+
+    whole, sampled = trial(0.0), trial(1e-9)
+    assert whole.share == 1 and 0 < sampled.share < 1
+    at = sampled.sample.at["m"]
+    assert at[0] == 0 and at[-1] == 11
+    for (_, _, exact), (_, _, part) in zip(whole.cases, sampled.cases, strict=True):
+        assert torch.allclose(exact[0].index_select(0, at), part[0])
+
+    def module(spoil=lambda y: None):
+        def launch(given, results, temps):
+            results[0].copy_(whole.reference(given)[0])
+            spoil(results[0])
+
+        spec = [("y", torch.float16, (12, 40))]
+        return SimpleNamespace(launch=launch, OUTPUTS=spec, BUFFERS=[])
+
+    assert sampled.judge(module(), 1, 1, 0.0)["checked"] == 1
+    assert sampled.judge(module(), 99, 1, 0.0)["checked"] == 4
+    assert sampled.judge(module(), 1, 1, 1e9)["checked"] == 4
+    outside = next(i for i in range(12) if i not in at)
+    for row in (0, 11, outside):
+        with pytest.raises(_trial.Wrong):
+            sampled.judge(module(lambda y, row=row: y[row].zero_()), 1, 1, 0.0)

@@ -1,0 +1,109 @@
+/* Independent dimensions: see independent.h. */
+#include "ir/independent.h"
+
+#include <stdlib.h>
+
+#include "support/arena.h"
+#include "support/vec.h"
+
+bool *ef_program_needed(const ef_program *program)
+{
+    const ef_expr *child;
+    bool *needed = ef_xcalloc(ef_dag_count(program->dag) + 1, sizeof *needed);
+    for (uint32_t i = 0; i < program->outputs; i++)
+        needed[program->output[i].expr] = true;
+    for (ef_expr e = ef_dag_count(program->dag); e-- > 0;)
+        for (unsigned i = 0, n = needed[e] ? ef_dag_children(program->dag, e, &child) : 0; i < n; i++)
+            needed[child[i]] = true;
+    return needed;
+}
+
+static bool dim_has(const ef_ctx *ctx, ef_dim dim, ef_var var)
+{
+    const ef_var *atom;
+    for (unsigned i = 0, count = ef_dim_atoms(ctx, dim, &atom); i < count; i++)
+        if (atom[i] == var)
+            return true;
+    return false;
+}
+
+/* Whether a part, a twin or the like of the variable stands in the dimension. */
+static bool dim_derives(const ef_ctx *ctx, ef_dim dim, ef_var var)
+{
+    const ef_var *atom;
+    for (unsigned i = 0, count = ef_dim_atoms(ctx, dim, &atom); i < count; i++) {
+        const ef_var_info *info = ef_var_at(ctx, atom[i]);
+        const ef_dim *part = &info->parent;
+        unsigned parts = info->kind == EF_VAR_CONCAT  ? ef_dims_at(ctx, info->parts, &part)
+                         : info->kind == EF_VAR_NAMED ? 0
+                                                      : 1;
+        for (unsigned k = 0; k < parts; k++)
+            if (dim_has(ctx, part[k], var) || dim_derives(ctx, part[k], var))
+                return true;
+    }
+    return false;
+}
+
+static const ef_type_info *type_of(const ef_program *p, ef_expr e)
+{
+    return ef_type_at(ef_dag_ctx(p->dag), ef_dag_type(p->dag, e));
+}
+
+/* Positions that an iota counts are the variable's own, or it cannot be told which they are. */
+static bool iota_mixes(const ef_ctx *ctx, ef_dim dim, ef_var var, bool indexed)
+{
+    const ef_var *atom;
+    return dim_has(ctx, dim, var) && !(indexed && ef_dim_atoms(ctx, dim, &atom) == 1);
+}
+
+/* Whether a node mixes positions along the variable, or knows which one it is at and may not. */
+static bool mixes(const ef_program *p, ef_expr e, ef_var var, bool indexed)
+{
+    const ef_ctx *ctx = ef_dag_ctx(p->dag);
+    const ef_expr *child;
+    unsigned count = ef_dag_children(p->dag, e, &child);
+    uint64_t attr = ef_dag_attr(p->dag, e);
+    for (unsigned d = 0; d < type_of(p, e)->rank; d++)
+        if (dim_derives(ctx, type_of(p, e)->dim[d], var))
+            return true;
+    switch (ef_dag_op(p->dag, e)) {
+    case EF_IOTA: return iota_mixes(ctx, (ef_dim)attr, var, indexed);
+    case EF_MATMUL: return dim_has(ctx, type_of(p, child[0])->dim[0], var);
+    case EF_REDUCE: return dim_has(ctx, type_of(p, child[0])->dim[ef_attr_reduce_at(attr)], var);
+    case EF_SLICE: return dim_has(ctx, type_of(p, child[0])->dim[ef_slice_index(attr)], var);
+    case EF_CONCAT:
+        for (unsigned i = 0; i < count; i++)
+            if (dim_has(ctx, type_of(p, child[i])->dim[attr], var))
+                return true;
+        return false;
+    default: return false;
+    }
+}
+
+int ef_independent_place(const ef_ctx *ctx, ef_type id, ef_var var)
+{
+    const ef_type_info *type = ef_type_at(ctx, id);
+    const ef_var *atom;
+    int place = type->is_tuple ? -2 : -1;
+    for (unsigned d = 0; d < type->rank; d++)
+        if (dim_has(ctx, type->dim[d], var))
+            place = place == -1 && ef_dim_atoms(ctx, type->dim[d], &atom) == 1 ? (int)(type->rank - 1 - d) : -2;
+    return place;
+}
+
+bool ef_independent(const ef_program *p, const bool *needed, ef_var var, bool indexed)
+{
+    const ef_ctx *ctx = ef_dag_ctx(p->dag);
+    if (ef_var_at(ctx, var)->kind != EF_VAR_NAMED)
+        return false;
+    for (ef_expr e = 0; e < ef_dag_count(p->dag); e++)
+        if (needed[e] && mixes(p, e, var, indexed))
+            return false;
+    for (uint32_t i = 0; i < p->inputs; i++)
+        if (ef_independent_place(ctx, ef_input_type(ctx, p->input[i]), var) == -2)
+            return false;
+    for (uint32_t i = 0; i < p->outputs; i++)
+        if (ef_independent_place(ctx, ef_dag_type(p->dag, p->output[i].expr), var) < 0)
+            return false;
+    return true;
+}

@@ -1,0 +1,16 @@
+/* Dimensions along which a program computes each position by itself. A piece of the outputs then needs only that piece
+ * of the inputs: references of large programs are computed piece by piece, or of a sample of positions. */
+#ifndef EF_IR_INDEPENDENT_H
+#define EF_IR_INDEPENDENT_H
+
+#include "ir/expr.h"
+
+/* By expression: whether the outputs need it. Freed by the caller. */
+bool *ef_program_needed(const ef_program *program);
+/* Where the variable alone is a dimension of the type, from the first; -1 nowhere, -2 not so simple. */
+int ef_independent_place(const ef_ctx *ctx, ef_type type, ef_var var);
+/* Whether no operator mixes positions along the variable, and all outputs have it. `indexed`: a position may also know
+ * which one it is (iota), so pieces must be told. */
+bool ef_independent(const ef_program *program, const bool *needed, ef_var var, bool indexed);
+
+#endif

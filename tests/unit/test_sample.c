@@ -1,0 +1,136 @@
+/* Samples: their programs compute what the whole program computes there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/eval.h"
+#include "support/rng.h"
+#include "tune/sample.h"
+
+static const char causal[] = "program causal\n"
+                             "dim h = 6\ndim q = 40\ndim s = 40\ndim d = 8\ndim e = 12\n"
+                             "input q: f32[h, q, d]\ninput k: f32[h, s, d]\ninput v: f32[h, s, e]\n"
+                             "raw = matmul(q, transpose[0, 2, 1](k))\n"
+                             "seen = ge(reshape[q, 1](iota[q]), iota[s])\n"
+                             "sc = select(seen, raw, -inf)\n"
+                             "p = exp(sub(sc, reduce[max, -1](sc)))\n"
+                             "output o = matmul(div(p, reduce[sum, -1](p)), v)\n";
+
+static const char mixed[] = "program mixed\n"
+                            "dim m = 64\ndim n = 64\n"
+                            "input x: f32[m, n]\n"
+                            "output y = reduce[sum, -2](x)\n"
+                            "output z = reduce[sum, -1](x)\n";
+
+typedef struct {
+    ef_ctx *ctx;
+    ef_program *program;
+    double *in[4], *out;
+    uint64_t outs;
+} side;
+
+static uint64_t size_of(const ef_ctx *ctx, ef_type type)
+{
+    const ef_type_info *info = ef_type_at(ctx, type);
+    uint64_t count = 1;
+    for (unsigned i = 0; i < info->rank; i++)
+        count *= ef_dim_extent(ctx, info->dim[i]);
+    return count;
+}
+
+static void fill_side(void *user, uint32_t input, ef_tensor *out)
+{
+    const side *s = user;
+    uint64_t count = 1;
+    for (unsigned i = 0; i < out->rank; i++)
+        count *= out->extent[i];
+    for (uint32_t i = 0; i < s->program->inputs; i++)
+        if (s->program->input[i] == input)
+            memcpy(out->data, s->in[i], count * sizeof *out->data);
+}
+
+static void evaluate(side *s)
+{
+    ef_diag diag = {0};
+    ef_tiling tiling = {.fallback = UINT64_MAX};
+    ef_evaluation *e = ef_evaluate(s->program->dag, &s->program->output[0].expr, 1, &tiling, fill_side, s, 0, &diag);
+    assert_non_null(e);
+    s->outs = size_of(s->ctx, ef_dag_type(s->program->dag, s->program->output[0].expr));
+    s->out = calloc(s->outs, sizeof *s->out);
+    assert_non_null(s->out);
+    memcpy(s->out, ef_evaluation_at(e, 0, 0)->data, s->outs * sizeof *s->out);
+    ef_evaluation_free(e);
+}
+
+static void close_side(side *s)
+{
+    for (uint32_t i = 0; i < s->program->inputs; i++)
+        free(s->in[i]);
+    free(s->out);
+    ef_program_free(s->program);
+    ef_ctx_free(s->ctx);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    ef_rng rng = {3};
+    ef_sample sample = ef_sample_choose(causal, strlen(causal), 1e-9, 1, 1, &diag);
+    assert_true(sample.dims >= 2 && sample.share < 0.5);
+    side whole = {.ctx = ef_ctx_new()}, part = {.ctx = ef_ctx_new()};
+    whole.program = ef_program_parse(whole.ctx, causal, strlen(causal), "t", &diag);
+    part.program = ef_sample_program(&sample, part.ctx, causal, strlen(causal), false, &diag);
+    assert_non_null(part.program);
+    for (uint32_t i = 0; i < whole.program->inputs; i++) {
+        uint64_t count = size_of(whole.ctx, ef_input_type(whole.ctx, whole.program->input[i]));
+        whole.in[i] = calloc(count, sizeof(double));
+        part.in[i] = calloc(count, sizeof(double));
+        for (uint64_t e = 0; e < count; e++)
+            whole.in[i][e] = ef_rng_normal(&rng);
+        ef_sample_gather(&sample, whole.ctx, ef_input_type(whole.ctx, whole.program->input[i]), sizeof(double),
+                         whole.in[i], part.in[i]);
+    }
+    for (uint32_t i = whole.program->inputs; i < part.program->inputs; i++) {
+        const ef_sample_dim *dim = ef_sample_position(&sample, ef_input_name(part.ctx, part.program->input[i]));
+        assert_non_null(dim);
+        assert_true(dim->at[0] == 0 && dim->at[dim->count - 1] == dim->extent - 1);
+        part.in[i] = calloc(dim->count, sizeof(double));
+        for (uint64_t e = 0; e < dim->count; e++)
+            part.in[i][e] = (double)dim->at[e];
+    }
+    evaluate(&whole), evaluate(&part);
+    double *want = calloc(whole.outs, sizeof *want);
+    ef_sample_gather(&sample, whole.ctx, ef_dag_type(whole.program->dag, whole.program->output[0].expr), sizeof(double),
+                     whole.out, want);
+    assert_true(part.outs < whole.outs);
+    for (uint64_t e = 0; e < part.outs; e++)
+        assert_float_equal(part.out[e], want[e], 1e-12);
+    free(want);
+    close_side(&whole), close_side(&part);
+    ef_sample_free(&sample);
+}
+
+/* What costs little is whole, and so is what has no independent dimension. */
+static void test_whole(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    ef_sample cheap = ef_sample_choose(causal, strlen(causal), 10, 1, 1, &diag);
+    ef_sample none = ef_sample_choose(mixed, strlen(mixed), 1e-9, 1, 1, &diag);
+    assert_int_equal(cheap.dims, 0);
+    assert_true(cheap.share == 1);
+    assert_int_equal(none.dims, 0);
+    ef_sample_free(&cheap), ef_sample_free(&none);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_whole)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
