@@ -38,6 +38,23 @@ static bool pass_progress(void *user, const ef_progress *p)
 }
 
 /* Reading, searching and printing follow chains of operators as deep as they are. */
+/* Before the work begins: whether a plan, and a file, can hold what surrounds the regions. */
+static bool can_be_kept(const optimize_call *call, const ef_module *module)
+{
+    ef_diag reason = {0};
+    for (uint32_t i = 0; i < module->values; i++)
+        if (!module->value[i].torch_dtype[0])
+            return ef_fail(
+                call->diag,
+                "%.300s: '%.80s' is a number that only the data decide (of .item(), or a size); such numbers "
+                "cannot be kept, only tensors",
+                call->path, module->value[i].name);
+    ef_plan *plan = ef_plan_new(module, call->device->name);
+    bool fine = ef_plan_check_module(plan, &reason);
+    ef_plan_free(plan);
+    return fine || ef_fail(call->diag, "%.300s: %.600s", call->path, reason.text);
+}
+
 static void optimize_deep(void *user)
 {
     optimize_call *call = user;
@@ -50,8 +67,10 @@ static void optimize_deep(void *user)
                                    .user = call};
     ef_module *module = ef_module_read(call->path, call->diag);
     call->status = EQUIFORGE_BAD_INPUT;
-    if (!module)
+    if (!module || !can_be_kept(call, module)) {
+        ef_module_free(module);
         return;
+    }
     call->plan = ef_optimize_module(module, call->device, call->store, &options, &call->summary, call->diag);
     bool fine = call->plan && (!call->options->output || ef_plan_write(call->plan, call->options->output, call->diag));
     call->status = fine ? EQUIFORGE_OK : EQUIFORGE_FAILED;

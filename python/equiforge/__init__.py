@@ -13,13 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from equiforge._native import EquiForgeError, Progress, version
+from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError, version
 
 if TYPE_CHECKING:
     from equiforge._module import OptimizedModule
     from equiforge._optimize import load, optimize
 
-__all__ = ["EquiForgeError", "OptimizedModule", "Progress", "__version__", "load", "optimize"]
+__all__ = [
+    "EquiForgeError",
+    "OptimizedModule",
+    "Progress",
+    "UnsupportedModuleError",
+    "__version__",
+    "load",
+    "optimize",
+]
 
 __version__ = version()
 

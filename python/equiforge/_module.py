@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -63,6 +64,20 @@ _CHANGED = "a parameter or buffer has another type, shape or device"
 _SHARED = "what the module writes to shares its memory with another argument or buffer"
 
 
+@dataclass(frozen=True)
+class Attached:
+    """What the plan of an exported program needs beside parameters and buffers: tensors that its code made or that are
+    not saved, and the module that has the graphs (branches) that calls run; None: the original."""
+
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    graphs: nn.Module | None = None
+
+    @classmethod
+    def to(cls, exported: torch.export.ExportedProgram) -> Attached:
+        """Those of a program."""
+        return cls({k: x for k, x in exported.constants.items() if isinstance(x, Tensor)}, exported.graph_module)
+
+
 class Runner:
     """A plan as one Python function from flattened arguments to flattened results.
 
@@ -76,10 +91,11 @@ class Runner:
         plan: Plan,
         handle: _native.PlanHandle | None,
         module: nn.Module | None,
-        constants: dict[str, Tensor],
+        attached: Attached,
         device: torch.device,
     ):
         self.plan, self.handle, self.device = plan, handle, device
+        self.graphs, constants = attached.graphs or module, attached.constants
         self.names: dict[str, Any] = {"device": device}  # what the function uses
         inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
         lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
@@ -141,7 +157,7 @@ class Runner:
             self.contiguous.update(step.ins, step.outs)
         else:
             call = f"e{number}"
-            self.names[call] = external(step, self.device)
+            self.names[call] = external(step, self.device, self.graphs)
         ins, outs = ("".join(f"v{i}, " for i in ids) for ids in (step.ins, step.outs))
         return [*lines, f"    {outs}= {call}(({ins}))" if outs else f"    {call}(({ins}))"]
 
@@ -239,7 +255,7 @@ class OptimizedModule(nn.Module):
         call: Call,
         *,
         handle: _native.PlanHandle | None = None,
-        constants: dict[str, Tensor] | None = None,
+        attached: Attached | None = None,
     ):
         super().__init__()
         if original is not None:
@@ -249,7 +265,7 @@ class OptimizedModule(nn.Module):
             self._modules = original._modules
             self._non_persistent_buffers_set = original._non_persistent_buffers_set
         out_spec = pytree.treespec_loads(plan.out_spec) if plan.out_spec else None
-        runner = Runner(plan, handle, original, constants or {}, call.device)
+        runner = Runner(plan, handle, original, attached or Attached(), call.device)
         # Not attributes of a module: they are none of its tensors and submodules.
         self.__dict__.update(
             original=original,
@@ -265,7 +281,7 @@ class OptimizedModule(nn.Module):
             _keep_original=False,
             _differs=False,
             _told=False,
-            _constants=constants or {},
+            _attached=attached,
             _exported=None,
             _file=b"",
         )

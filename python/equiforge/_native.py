@@ -19,6 +19,11 @@ class EquiForgeError(RuntimeError):
     """The work cannot be done: the message is one line that says what is wrong, where, and what to do."""
 
 
+class UnsupportedModuleError(EquiForgeError):
+    """The module, for these arguments, is one that EquiForge cannot take: PyTorch cannot export it (Python code that
+    looks at the data), or it computes with numbers that only the data decide. The module itself still runs."""
+
+
 @functools.cache
 def folder() -> Path:
     """The folder with the library and the command: the package's own, or the build's in a source tree.

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from equiforge import _file, _native, _trial
-from equiforge._module import Call, OptimizedModule
-from equiforge._native import EquiForgeError, Progress
+from equiforge._module import Attached, Call, OptimizedModule
+from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
 from equiforge._plan import Plan
 
 COMPARE_S = 0.2  # how long the original and the result are timed against each other
@@ -68,7 +68,7 @@ def apart(arguments: Any, module: nn.Module) -> Any:
 
 
 def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
-    """The module for these arguments, as in inference. EquiForgeError when PyTorch cannot export it."""
+    """The module for these arguments, as in inference. UnsupportedModuleError when PyTorch cannot export it."""
     modes = {part: part.training for part in module.modules()}
     given, named = apart((tuple(args), dict(kwargs)), module)
     try:
@@ -76,13 +76,27 @@ def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> to
             part.training = False
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, given, named, strict=False)
+            exported = torch.export.export(module, given, named, strict=False)
+            # Types that autocast chooses are written out, so that they can be optimised like others.
+            return exported.run_decompositions({}) if has_autocast(exported) else exported
     except Exception as problem:
         first = str(problem).strip().split("\n")[0]
-        raise EquiForgeError(f"PyTorch cannot export this module: {type(problem).__name__}: {first}") from problem
+        raise UnsupportedModuleError(
+            f"PyTorch cannot export this module: {type(problem).__name__}: {first}"
+        ) from problem
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def has_autocast(exported: torch.export.ExportedProgram) -> bool:
+    """Whether a part of it runs under torch.autocast."""
+    return any(
+        node.target is torch.ops.higher_order.wrap_with_autocast
+        for graph in exported.graph_module.modules()
+        if isinstance(graph, torch.fx.GraphModule)
+        for node in graph.graph.nodes
+    )
 
 
 def check_arguments(module: Any, args: Any, kwargs: Any, target: Any, progress: Any) -> None:
@@ -135,7 +149,9 @@ def optimize(  # noqa: PLR0913, PLR0917
 
     Raises:
         TypeError: `module` is no module, or `args` no tuple.
-        EquiForgeError: the module cannot be exported by torch.export, or there is no such target on this machine.
+        UnsupportedModuleError: torch.export cannot export the module, or it computes with numbers (not tensors) that
+            only the data decide.
+        EquiForgeError: there is no such target on this machine, or an argument is wrong.
         KeyboardInterrupt: Ctrl-C ends it within a second or two; another call goes on where it was.
     """
     if freeze:
@@ -152,22 +168,23 @@ def optimize(  # noqa: PLR0913, PLR0917
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
         torch.export.save(exported, archive)
-        found = _native.optimize(archive, result, target=target, budget_s=limit, store=store, progress=report)
+        try:
+            found = _native.optimize(archive, result, target=target, budget_s=limit, store=store, progress=report)
+        except EquiForgeError as problem:
+            if not str(problem).startswith(f"{archive}: "):
+                raise
+            raise UnsupportedModuleError(str(problem).removeprefix(f"{archive}: ")) from None
         if report is show:
             sys.stderr.write("\r\033[K")
         if found["note"]:
             warnings.warn(f"equiforge: {found['note']}", stacklevel=2)
         handle = _native.PlanHandle(result)
         plan = result.read_bytes()
-    fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, constants=constants_of(exported))
+    attached = Attached.to(exported)
+    fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, attached=attached)
     fast.__dict__.update(_exported=exported, _file=plan)
     compare(fast, module, args, kwargs or {})
     return fast
-
-
-def constants_of(exported: torch.export.ExportedProgram) -> dict[str, Tensor]:
-    """Tensors that are not in the state dict: what the code made, and buffers that are not saved."""
-    return {name: x for name, x in exported.constants.items() if isinstance(x, Tensor)}
 
 
 def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -242,7 +259,7 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
     handle = _native.PlanHandle(path)
     plan = Plan.of(handle.description())
     exported = _file.exported_of(path)
-    constants = constants_of(exported) if exported is not None else {}
+    attached = Attached.to(exported) if exported is not None else Attached()
     if exported is not None and exported.example_inputs is not None:
         args, kwargs = exported.example_inputs
         call = Call.example(args, kwargs, None)
@@ -250,7 +267,7 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
         call = call_of(plan)
     if module is None and exported is not None:
         module = exported.module()
-    fast = OptimizedModule(module, plan, call, handle=handle, constants=constants)
+    fast = OptimizedModule(module, plan, call, handle=handle, attached=attached)
     compared = _file.compared_of(path)
     fast.__dict__.update(
         _exported=exported,

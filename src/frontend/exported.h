@@ -105,7 +105,8 @@ typedef enum {
     EF_XA_DEVICE,           /* text: "cuda:0" */
     EF_XA_SYM,              /* value: a symbolic integer, float or bool */
     EF_XA_SYM_INTS,         /* values, integers, count: values[i], or integers[i] where values[i] is EF_NONE */
-    EF_XA_OTHER             /* text: JSON as in the archive; complex numbers, operators, lists of lists … */
+    EF_XA_GRAPH, /* text: where the exported module has it, "submod_1.true_graph_0"; boolean: it writes in place */
+    EF_XA_OTHER  /* text: JSON as in the archive; complex numbers, operators, lists of lists … */
 } ef_xarg_kind;
 
 /* `name` is the parameter's in the operator's schema; `keyword`: it must be passed by name. Only the fields that the
@@ -136,6 +137,7 @@ typedef struct {
     const char *target;
     uint32_t args, outputs;
     const ef_xarg *arg, *output;
+    bool listed;        /* the call returns a list, of one tensor too */
     const char *source; /* "File …, line …, in …" of the innermost frame, "" when unknown */
     const char *module; /* the module it was called in, "model.layers.0.mlp", "" for the outermost or unknown */
 } ef_xnode;
@@ -208,7 +210,7 @@ typedef struct ef_exported {
 
 /* Reads and checks an archive: every value is defined before it is used, and once; every size, stride and offset fits
  * its entry. NULL and one line "FILE: what is wrong" when not, or when it holds something that this version cannot
- * read (dynamic shapes, control flow, an older layout): the line then says what to do. */
+ * read (dynamic shapes, an older layout): the line then says what to do. */
 ef_exported *ef_exported_read(const char *path, ef_diag *diag);
 void ef_exported_free(ef_exported *program);
 

@@ -99,6 +99,7 @@ static void put_argument(ef_strbuf *out, const ef_xarg *arg, const uint32_t **ne
     case EF_XA_MEMORY_FORMAT: put_named(out, "memory_format", memory_format(arg->integer)); break;
     case EF_XA_LAYOUT: put_named(out, "layout", arg->integer == EF_X_STRIDED ? "strided" : "other"); break;
     case EF_XA_DEVICE: put_named(out, "device", arg->text); break;
+    case EF_XA_GRAPH: put_named(out, "graph", arg->text); break;
     case EF_XA_OTHER: put_named(out, "other", arg->text); break;
     default: put_list(out, arg, next); break;
     }
@@ -134,15 +135,16 @@ const char *ef_external_arguments(ef_arena *arena, const ef_xnode *node, const u
 const char *ef_external_results(ef_arena *arena, const ef_xnode *node, const uint32_t *out)
 {
     ef_strbuf text = {0};
+    bool list = node->outputs != 1 || node->listed;
     if (node->outputs == 0)
         return "null";
-    if (node->outputs != 1)
+    if (list)
         ef_strbuf_puts(&text, "[");
     for (uint32_t i = 0; i < node->outputs; i++) {
         ef_strbuf_puts(&text, i ? ", " : "");
         put_argument(&text, &node->output[i], &out);
     }
-    if (node->outputs != 1)
+    if (list)
         ef_strbuf_puts(&text, "]");
     return take(arena, &text);
 }

@@ -23,8 +23,10 @@ typedef enum {
     EF_MV_RESULT     /* of step `step` */
 } ef_mvalue_kind;
 
-/* A tensor. Its elements are contiguous, the sizes outermost first. The name is a word of [A-Za-z0-9_], unique in the
- * module. `dtype` is EF_DTYPE_COUNT when the IR has no such type (only external calls touch the value then). */
+/* A tensor. Its elements are contiguous, the sizes outermost first; of the result of an external call, a size may be
+ * -1: only the data decide it. The name is a word of [A-Za-z0-9_], unique in the module. `dtype` is EF_DTYPE_COUNT when
+ * the IR has no such type (only external calls touch the value then), and `torch_dtype` "" when it is no tensor but a
+ * number that the data decide. */
 typedef struct {
     const char *name;
     ef_mvalue_kind kind;
@@ -53,6 +55,7 @@ typedef enum { EF_MS_REGION, EF_MS_EXTERNAL } ef_mstep_kind;
  *   {"float": "inf"}        "inf", "-inf", "nan"
  *   {"dtype": "float16"}    torch.float16
  *   {"device": "cpu"}, {"layout": "strided"}, {"memory_format": "contiguous_format"}
+ *   {"graph": "true_graph_0"}  a submodule of the exported module, with dots for those inside of others
  * `results` says in the same way how the tensors come back, i counting `out`: {"tensor": 0}, a list for a tuple or a
  * list of results, null for what nobody uses. `reason` is one line on why the call is external. */
 typedef struct {

@@ -38,6 +38,7 @@ typedef struct ef_exported_store {
 /* The names of one graph. A submodule sees its own names only. */
 typedef struct {
     json_t *tensors, *sym_ints; /* name -> what it is, in the archive's words */
+    const char *path;           /* where the exported module has its submodules: "", "submod_1." */
     ef_intern *names;
     EF_VEC(uint32_t) value; /* by the name's number */
 } pt2_scope;
@@ -88,6 +89,8 @@ uint32_t pt2_lookup(pt2_reader *r, pt2_scope *scope, const char *name);
 bool pt2_tensor_meta(pt2_reader *r, json_t *meta, ef_xvalue *value);
 bool pt2_scope_open(pt2_reader *r, pt2_scope *scope, json_t *graph);
 void pt2_scope_close(pt2_scope *scope);
+/* Words of [A-Za-z0-9_], none of which begins with a digit, with dots between them. */
+bool pt2_is_path(const char *name);
 /* All nodes of a graph whose inputs are defined in `scope`. */
 bool pt2_nodes(pt2_reader *r, pt2_scope *scope, json_t *graph, unsigned depth);
 

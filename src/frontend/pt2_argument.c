@@ -190,6 +190,43 @@ static bool read_device(const place *p, json_t *json, ef_xarg *out)
     return true;
 }
 
+/* Whether a graph, or one inside of it, has an operator that writes in place, or may: those without results do
+ * something else. */
+static bool writes(json_t *graph, unsigned depth)
+{
+    json_t *nodes = json_object_get(graph, "nodes");
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        json_t *node = json_array_get(nodes, i), *args = json_object_get(node, "inputs");
+        const char *target = json_string_value(json_object_get(node, "target"));
+        if (!target || depth > PT2_MAX_DEPTH || ef_xnode_in_place(&(ef_xnode){.target = target}) ||
+            json_array_size(json_object_get(node, "outputs")) == 0)
+            return true;
+        for (size_t a = 0; a < json_array_size(args); a++) {
+            json_t *arg = json_object_get(json_array_get(args, a), "arg");
+            json_t *inner = json_object_get(json_object_get(arg, "as_graph"), "graph");
+            if (inner && writes(inner, depth + 1))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* {"name": "true_graph_0", "graph": {…}}: the contents are PyTorch's to run. */
+static bool read_graph(const place *p, json_t *json, ef_xarg *out)
+{
+    char text[512];
+    const char *name = pt2_string(p->r, json, "name");
+    json_t *graph = name ? pt2_object(p->r, json, "graph") : NULL;
+    if (!graph)
+        return false;
+    if (!pt2_is_path(name))
+        return pt2_fail(p->r, "a submodule is called '%.40s'", name);
+    snprintf(text, sizeof text, "%.250s%.250s", p->scope ? p->scope->path : "", name);
+    out->text = pt2_copy(p->r, text);
+    out->boolean = writes(graph, 0);
+    return true;
+}
+
 static bool read_other(const place *p, json_t *json, ef_xarg *out)
 {
     out->text = pt2_dump(p->r, json);
@@ -299,6 +336,7 @@ static const struct {
     {"as_sym_ints", EF_XA_SYM_INTS, read_sym_ints, false},
     {"as_sym_float", EF_XA_SYM, read_sym_float, true},
     {"as_sym_bool", EF_XA_SYM, read_sym_bool, true},
+    {"as_graph", EF_XA_GRAPH, read_graph, false},
     {"as_complex", EF_XA_OTHER, read_other, false},
     {"as_operator", EF_XA_OTHER, read_other, false},
     {"as_custom_obj", EF_XA_OTHER, read_other, true},
@@ -316,10 +354,6 @@ static bool read_union(const place *p, json_t *argument, ef_xarg *out)
             out->kind = kinds[i].kind;
             return kinds[i].read(p, value, out) || pt2_fail(p->r, "'%.40s' is malformed", tag);
         }
-    if (tag && strcmp(tag, "as_graph") == 0)
-        return pt2_fail(p->r,
-                        "calls a submodule (control flow, autocast), which cannot be read; export without it, or call "
-                        "run_decompositions() on the exported program first");
     return tag && pt2_fail(p->r, "'%.40s' cannot be read by this version", tag);
 }
 

@@ -3,7 +3,8 @@
  * Submodules. Export wraps code under `torch.no_grad()` and disabled autocast into calls of
  * `higher_order.wrap_with_set_grad_enabled` and `wrap_with_autocast`, whose graphs stand in their arguments. Neither
  * changes what is computed here, so the nodes of such a graph are put in place of the call: its inputs are the call's
- * arguments, the call's results are its outputs. */
+ * arguments, the call's results are its outputs. The graphs of other calls (`higher_order.cond`) stay arguments. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -133,7 +134,7 @@ uint32_t pt2_lookup(pt2_reader *r, pt2_scope *scope, const char *name)
 
 bool pt2_scope_open(pt2_reader *r, pt2_scope *scope, json_t *graph)
 {
-    *scope = (pt2_scope){0};
+    *scope = (pt2_scope){.path = ""};
     scope->names = ef_intern_new();
     scope->tensors = pt2_object(r, graph, "tensor_values");
     scope->sym_ints = json_object_get(graph, "sym_int_values");
@@ -203,7 +204,8 @@ static void provenance(pt2_reader *r, json_t *metadata, ef_xnode *node)
 
 /* ---- submodules ---- */
 
-/* The submodule that a call runs, when the call changes nothing about it; its arguments begin at *first. */
+/* The submodule that a call runs, with its name, when the call changes nothing about it; its arguments begin at
+ * *first. */
 static json_t *transparent(const char *target, json_t *args, uint32_t *first)
 {
     json_t *enabled;
@@ -217,8 +219,16 @@ static json_t *transparent(const char *target, json_t *args, uint32_t *first)
     } else {
         return NULL;
     }
-    json_t *graph = json_object_get(json_object_get(json_array_get(args, *first - 1), "arg"), "as_graph");
-    return json_object_get(graph, "graph");
+    return json_object_get(json_object_get(json_array_get(args, *first - 1), "arg"), "as_graph");
+}
+
+bool pt2_is_path(const char *name)
+{
+    bool word = false; /* inside of one */
+    for (const char *c = name; *c; word = *c++ != '.')
+        if (!(isalpha((unsigned char)*c) || *c == '_' || (word && (isdigit((unsigned char)*c) || *c == '.'))))
+            return false;
+    return word;
 }
 
 static const char *tensor_name(json_t *argument)
@@ -248,12 +258,19 @@ static json_t *flat_outputs(json_t *outputs)
     return flat;
 }
 
-static bool inline_submodule(pt2_reader *r, pt2_scope *scope, json_t *node, json_t *graph, uint32_t first,
+static bool inline_submodule(pt2_reader *r, pt2_scope *scope, json_t *node, json_t *named, uint32_t first,
                              unsigned depth)
 {
     pt2_scope inner;
+    char path[512];
+    const char *name = pt2_string(r, named, "name");
+    json_t *graph = name ? pt2_object(r, named, "graph") : NULL;
+    if (!graph || !pt2_is_path(name))
+        return graph && pt2_fail(r, "a submodule is called '%.40s'", name);
+    snprintf(path, sizeof path, "%.250s%.250s.", scope->path, name);
     json_t *args = json_object_get(node, "inputs"), *outputs = flat_outputs(json_object_get(node, "outputs"));
     bool fine = pt2_scope_open(r, &inner, graph);
+    inner.path = pt2_copy(r, path);
     json_t *in = fine ? pt2_array(r, graph, "inputs") : NULL, *out = in ? pt2_array(r, graph, "outputs") : NULL;
     fine =
         out &&
@@ -286,9 +303,10 @@ static bool node(pt2_reader *r, pt2_scope *scope, json_t *json, uint32_t index, 
         out.target += sizeof prefix - 1;
     out.name = json_is_string(name) ? pt2_copy(r, json_string_value(name)) : "";
     snprintf(r->where, sizeof r->where, "node %u '%.60s' (%.100s)", index, out.name, out.target);
-    json_t *graph = transparent(out.target, args, &first);
-    if (graph)
-        return inline_submodule(r, scope, json, graph, first, depth);
+    json_t *named = transparent(out.target, args, &first);
+    if (named)
+        return inline_submodule(r, scope, json, named, first, depth);
+    out.listed = json_is_false(json_object_get(json, "is_hop_single_tensor_return"));
     provenance(r, json_object_get(json, "metadata"), &out);
     if (!arguments(r, scope, args, &out) || !results(r, scope, outputs, &out))
         return false;

@@ -139,6 +139,13 @@ static void need_call(planner *p, uint32_t call)
         need(p, p->l->calls.at[call].arg[i]);
 }
 
+/* Operators of PyTorch, and Python's on numbers that the data decide, which only checks may have needed. */
+static bool is_pure(const char *target)
+{
+    return strncmp(target, "aten.", 5) == 0 || strncmp(target, "_operator.", 10) == 0 ||
+           strncmp(target, "torch.sym_", 10) == 0;
+}
+
 static void find_live(planner *p)
 {
     const ef_exported *x = p->l->exported;
@@ -149,7 +156,7 @@ static void find_live(planner *p)
         need(p, (ef_ref){EF_NONE, p->l->mutated.at[i].node});
     for (uint32_t i = 0; i < p->l->calls.count; i++) {
         const ef_call *call = &p->l->calls.at[i];
-        if (!call->node || !p->l->lower || call->node->outputs == 0 || strncmp(call->node->target, "aten.", 5) != 0)
+        if (!call->node || !p->l->lower || call->node->outputs == 0 || !is_pure(call->node->target))
             need_call(p, i); /* copies; and what may do more than return a result */
     }
     while (p->todo.count) {

@@ -222,8 +222,31 @@ static void share_memory(ef_translation *l, const ef_xnode *n)
     }
 }
 
+/* What a call's submodules return may be views of what they are given: as share_memory, but of any argument. */
+static void share_all_memory(ef_translation *l, const ef_call *call)
+{
+    for (uint32_t i = 0; i < call->args; i++)
+        l->storages.at[l->contents[call->arg[i].value].storage].opaque = true;
+    for (uint32_t v = 0; v < l->exported->values; v++)
+        if (l->caller[v] == l->calls.count - 1)
+            l->storages.at[l->contents[v].storage].opaque = true;
+}
+
+/* Whether the call runs submodules; they may write to what they are given. */
+static bool runs_graphs(const ef_xnode *n, bool *write)
+{
+    bool any = false;
+    *write = false;
+    for (uint32_t i = 0; i < n->args; i++) {
+        any = any || n->arg[i].kind == EF_XA_GRAPH;
+        *write = *write || (n->arg[i].kind == EF_XA_GRAPH && n->arg[i].boolean);
+    }
+    return any;
+}
+
 static void call_outside(ef_translation *l, const ef_xnode *n, const char *reason)
 {
+    bool write, graphs = runs_graphs(n, &write);
     const ef_aten_row *row = ef_aten_find(n->target);
     bool functional = is_one_of(n->target, functional_forms, length_of(functional_forms));
     uint32_t target = first_argument(n);
@@ -231,12 +254,18 @@ static void call_outside(ef_translation *l, const ef_xnode *n, const char *reaso
         l->lost = "it writes to its arguments in a way that is not known";
         return;
     }
+    if (l->lower && write) {
+        l->lost = "a submodule writes to its arguments";
+        return;
+    }
     if (l->lower && n->outputs == 0) {
         l->lost = "an operator without results may write to its arguments";
         return;
     }
     functional = l->lower && ef_xnode_in_place(n);
-    make_call(l, n, functional, reason);
+    make_call(l, n, functional, graphs && l->lower ? "submodules stay in PyTorch" : reason);
+    if (graphs)
+        share_all_memory(l, &l->calls.at[l->calls.count - 1]);
     if (is_one_of(n->target, other_views, length_of(other_views)) || (row && row->alias != EF_FRESH))
         share_memory(l, n);
     if (!functional)

@@ -18,7 +18,7 @@ static bool is_one_of(const char *text, const char *const *values)
 static bool object_fine(const json_t *json, uint32_t tensors, bool result)
 {
     static const char *const floats[] = {"inf", "-inf", "nan", NULL};
-    static const char *const named[] = {"dtype", "device", "layout", "memory_format", NULL};
+    static const char *const named[] = {"dtype", "device", "layout", "memory_format", "graph", NULL};
     const char *key = json_object_iter_key(json_object_iter((json_t *)json));
     const json_t *value = key ? json_object_get(json, key) : NULL;
     if (!key || json_object_size(json) != 1)
@@ -57,8 +57,9 @@ bool ef_plan_check_call(const ef_plan_step *step, ef_diag *diag)
 {
     json_t *arguments = step->arguments ? json_loads(step->arguments, JSON_REJECT_DUPLICATES, NULL) : NULL;
     json_t *results = step->results ? json_loads(step->results, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL) : NULL;
-    bool fine = arguments_fine(arguments, step->ins) ? results && argument_fine(results, step->outs, true, 0)
-                                                     : ef_fail(diag, "%.80s: malformed arguments", step->target);
+    bool fine = arguments_fine(arguments, step->ins)
+                    ? results && argument_fine(results, step->outs, true, 0)
+                    : ef_fail(diag, "%.80s: malformed arguments, or some that no file can hold", step->target);
     json_decref(arguments);
     json_decref(results);
     return fine || ef_fail(diag, "%.80s: malformed results", step->target);

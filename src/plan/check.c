@@ -35,6 +35,8 @@ static bool check_value(const ef_plan *plan, uint32_t i, ef_diag *diag)
     if (v->rank > MAX_RANK)
         return ef_fail(diag, "value '%.80s' has %u dimensions", v->name, v->rank);
     for (uint32_t d = 0; d < v->rank; d++) {
+        if (v->size[d] == -1 && v->kind == EF_MV_RESULT)
+            continue;
         if (v->size[d] < 0 || (v->size[d] && (uint64_t)v->size[d] > EF_MAX_EXTENT / elements))
             return ef_fail(diag, "value '%.80s' has an impossible size", v->name);
         elements *= v->size[d] ? (uint64_t)v->size[d] : 1;
@@ -216,7 +218,7 @@ static bool check_results(const ef_plan *plan, const uint8_t *defined, ef_diag *
     return true;
 }
 
-bool ef_plan_check(const ef_plan *plan, ef_diag *diag)
+bool ef_plan_check_module(const ef_plan *plan, ef_diag *diag)
 {
     if (!is_word(plan->target, "-"))
         return ef_fail(diag, "the target has no name");
@@ -229,8 +231,14 @@ bool ef_plan_check(const ef_plan *plan, ef_diag *diag)
     for (uint32_t i = 0; i < plan->values && fine; i++)
         fine = defined[i] || ef_fail(diag, "value '%.80s' is never computed", plan->value[i].name);
     fine = fine && check_results(plan, defined, diag);
+    free(defined);
+    return fine;
+}
+
+bool ef_plan_check(const ef_plan *plan, ef_diag *diag)
+{
+    bool fine = ef_plan_check_module(plan, diag);
     for (uint32_t i = 0; i < plan->regions && fine; i++)
         fine = check_uses(plan, i, diag);
-    free(defined);
     return fine;
 }

@@ -152,7 +152,7 @@ static json_t *write_value(const ef_mvalue *v)
     const field *more = &value_kinds[v->kind].more;
     write_fields(object, value_fields, v);
     for (uint32_t d = 0; d < v->rank; d++)
-        json_array_append_new(shape, json_integer(v->size[d]));
+        json_array_append_new(shape, v->size[d] < 0 ? json_null() : json_integer(v->size[d]));
     json_object_set_new(object, "shape", shape);
     json_object_set_new(object, "dtype",
                         v->dtype < EF_DTYPE_COUNT ? json_string(ef_dtype_names[v->dtype]) : json_null());
@@ -190,7 +190,9 @@ static bool read_value(ef_arena *arena, const json_t *object, ef_mvalue *v, ef_d
         return false;
     int64_t *size = ef_arena_alloc(arena, v->rank * sizeof *size);
     for (uint32_t d = 0; d < v->rank; d++)
-        if (!read_count(json_array_get(shape, d), INT64_MAX, (uint64_t *)&size[d]))
+        if (json_is_null(json_array_get(shape, d)))
+            size[d] = -1; /* the data decide it */
+        else if (!read_count(json_array_get(shape, d), INT64_MAX, (uint64_t *)&size[d]))
             return ef_fail(diag, "'%.80s' has an impossible size", v->name);
     v->size = size;
     v->source = EF_NONE;

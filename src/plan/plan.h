@@ -68,6 +68,8 @@ void ef_plan_free(ef_plan *plan);
 /* Whether a plan is whole and consistent: every value is defined once and before it is used, the programs are
  * well-typed and have the types of their steps' values, implementations have the types of their programs. */
 bool ef_plan_check(const ef_plan *plan, ef_diag *diag);
+/* The same but for the regions, which have no implementations yet. */
+bool ef_plan_check_module(const ef_plan *plan, ef_diag *diag);
 /* Writes a checked plan, whole or not at all. */
 bool ef_plan_write(const ef_plan *plan, const char *path, ef_diag *diag);
 /* Reads and checks a file. NULL and one line "FILE: what is wrong". */

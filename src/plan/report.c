@@ -68,8 +68,13 @@ static void type_of(ef_strbuf *out, const ef_mvalue *v)
 {
     ef_strbuf_puts(out, v->dtype < EF_DTYPE_COUNT ? ef_dtype_names[v->dtype] : v->torch_dtype);
     ef_strbuf_puts(out, "[");
-    for (uint32_t d = 0; d < v->rank; d++)
-        ef_strbuf_printf(out, "%s%" PRId64, d ? ", " : "", v->size[d]);
+    for (uint32_t d = 0; d < v->rank; d++) {
+        ef_strbuf_puts(out, d ? ", " : "");
+        if (v->size[d] < 0)
+            ef_strbuf_puts(out, "?");
+        else
+            ef_strbuf_printf(out, "%" PRId64, v->size[d]);
+    }
     ef_strbuf_puts(out, "]");
 }
 

@@ -14,8 +14,8 @@ from conftest import ROOT
 SCRIPT = ROOT / "tests/frontend/make_archives.py"
 COMMITTED = sorted((ROOT / "tests/frontend/archives").glob("*/*.pt2"))
 GOOD = ["tied", "storage", "types", "mutations", "mutations_functional", "regions", "results", "arguments",
-        "attention", "attention_functional", "deep", "same", "counts"]  # fmt: skip
-REFUSED = ["dynamic", "branch", "mixed"]
+        "attention", "attention_functional", "deep", "same", "counts", "branch", "mixed"]  # fmt: skip
+REFUSED = ["dynamic"]
 
 
 @pytest.fixture(scope="module")

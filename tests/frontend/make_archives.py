@@ -219,11 +219,11 @@ GOOD = {
     "deep": export(lambda: Deep().eval(), x(2, 4)),
     "same": same_tensor_twice,
     "counts": export(Counts, x(4, 4)),
+    "branch": export(Branch, x(3, 4)),
+    "mixed": export(Mixed, x(4, 4)),
 }
 REFUSED = {
     "dynamic": (export(Dynamic, x(3, 4), dynamic_shapes={"x": {0: torch.export.Dim("rows")}}), "dynamic size"),
-    "branch": (export(Branch, x(3, 4)), "submodule"),
-    "mixed": (export(Mixed, x(4, 4)), "submodule"),
 }
 
 NAMES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
@@ -240,9 +240,11 @@ def targets(graph_module):
         if node.op != "call_function" or node.target.__name__ == "getitem":
             continue
         name = getattr(node.target, "__name__", "")
-        if name.startswith("wrap_with_"):
+        if name == "wrap_with_set_grad_enabled" or (name == "wrap_with_autocast" and not node.args[2]):
             submodule = next(a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr")
             yield from targets(getattr(graph_module, submodule.target))
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            yield f"higher_order.{name}"
         elif isinstance(node.target, torch._ops.OpOverload):
             yield str(node.target)
         else:

@@ -13,15 +13,17 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / os.environ.get("EQUIFORGE_BUILD", "build") / "tests" / "module_tool"
 
 
-def decode(argument, tensors):
+def decode(argument, tensors, graphs=None):
     """An argument of an external call, as src/frontend/module.h writes it."""
     if isinstance(argument, list):
-        return [decode(item, tensors) for item in argument]
+        return [decode(item, tensors, graphs) for item in argument]
     if not isinstance(argument, dict):
         return argument
     ((kind, value),) = argument.items()
     if kind == "tensor":
         return tensors[value]
+    if kind == "graph":
+        return graphs.get_submodule(value)
     if kind == "float":
         return float(value)
     return torch.device(value) if kind == "device" else getattr(torch, value)
@@ -37,15 +39,16 @@ def scatter(results, came_back, values, ids):
 
 
 class Plan:
-    """A module read from an archive; use as a context manager."""
+    """A module read from an archive, `path` or one that is written here; use as a context manager."""
 
-    def __init__(self, exported: torch.export.ExportedProgram):
-        self.exported = exported
+    def __init__(self, exported: torch.export.ExportedProgram, path: Path | None = None):
+        self.exported, self.path = exported, path
         self.folder = tempfile.TemporaryDirectory(prefix="equiforge")
 
     def __enter__(self):
-        path = Path(self.folder.name) / "m.pt2"
-        torch.export.save(self.exported, path)
+        path = self.path or Path(self.folder.name) / "m.pt2"
+        if not self.path:
+            torch.export.save(self.exported, path)
         self.tool = subprocess.Popen([TOOL, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         line = self.tool.stdout.readline()
         assert line, "module_tool read nothing"
@@ -104,13 +107,15 @@ class Plan:
             if "target" not in step:
                 self.region(number, step, values)
                 continue
-            namespace, name, overload = step["target"].split(".")
-            call = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+            call = torch.ops
+            for name in step["target"].split("."):
+                call = getattr(call, name)
             tensors = [values[v] for v in step["in"]]
             given = step["arguments"]
-            keywords = {key: decode(item, tensors) for key, item in given["kwargs"].items()}
+            graphs = self.exported.graph_module
+            keywords = {key: decode(item, tensors, graphs) for key, item in given["kwargs"].items()}
             with torch.no_grad():
-                came_back = call(*decode(given["args"], tensors), **keywords)
+                came_back = call(*decode(given["args"], tensors, graphs), **keywords)
             scatter(step["results"], came_back, values, step["out"])
         with torch.no_grad():
             for value, target in plan["mutations"]:

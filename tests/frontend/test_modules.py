@@ -277,6 +277,86 @@ def test_operators_without_results_stay_in_order():
     assert "." not in steps(run(Writer(), [r(3)]))
 
 
+# ---- control flow, and sizes that the data decide ----
+
+
+class Branches(nn.Module):
+    """Branches with parameters, inside of no_grad too; what surrounds them are regions."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x):
+        y = self.linear(x).relu()
+        z = torch.cond(x.sum() > 0, lambda t: self.linear(t) + 1, lambda t: t - 1, (y,))
+        with torch.no_grad():
+            w = torch.cond(x.sum() < 0, lambda t: (t.exp(), t * 2), lambda t: (t.neg(), t), (z,))
+        return z.softmax(-1), w[0] + w[1] * y
+
+
+class Loop(nn.Module):
+    def forward(self, x):
+        from torch._higher_order_ops.while_loop import while_loop
+
+        return while_loop(lambda i, t: i < 3, lambda i, t: (i + 1, t * 2), (torch.tensor(0), x.exp()))[1] + x
+
+
+class WritesAfterBranch(nn.Module):
+    """A branch may return what it was given: a write to that is followed nowhere, so all stays as it is."""
+
+    def forward(self, x):
+        y = x * 2
+        z = torch.cond(x.sum() > 0, lambda t: t + 0, lambda t: t - 1, (y,))
+        y.add_(1)
+        return y, z.exp()
+
+
+class Autocast(nn.Module):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.T
+        return y.float().exp()
+
+
+class AutocastWrites(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(3, 3))
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.sum.add_(x @ x.T)
+        return self.sum + 1
+
+
+class Found(nn.Module):
+    def forward(self, x):
+        return x[x > 0].sum() + x.exp(), torch.nonzero(x) * 2, torch.unique(x)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("module", "found"),
+    [
+        (Branches, [".", "higher_order.cond", "higher_order.cond", "."]),
+        (Loop, [".", "higher_order.while_loop", "."]),
+        (WritesAfterBranch, None),
+        (Autocast, ["higher_order.wrap_with_autocast", "."]),
+        (AutocastWrites, None),
+        (Found, [".", "aten.index.Tensor", "aten.sum.default", "aten.nonzero.default", "aten._unique2.default", "."]),
+    ],
+)
+def test_submodules_stay_external(module, found, sign):
+    plan = run(module(), [sign * r(3, 6).abs() * torch.tensor([1.0, -0.5]).repeat(3)])
+    if found is None:
+        assert "." not in steps(plan)
+    elif module is Found:
+        assert sorted(steps(plan)) == sorted([*found, "aten.mul.Tensor"])
+    else:
+        assert steps(plan) == found
+
+
 # ---- layers ----
 
 EXPERTS = {

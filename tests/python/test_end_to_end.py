@@ -10,8 +10,8 @@ from conftest import BUILD
 
 from bench.workloads import WORKLOADS, workload
 from equiforge import _native, _trial
-from equiforge._module import Call, OptimizedModule
-from equiforge._optimize import constants_of, export, load, tensors_of
+from equiforge._module import Attached, Call, OptimizedModule
+from equiforge._optimize import export, load, tensors_of
 from equiforge._plan import Plan
 
 
@@ -26,7 +26,7 @@ def untuned(module, args, folder, language="c") -> OptimizedModule:
     handle = _native.PlanHandle(folder / "module.efz", threads=2)
     call = Call.example(args, kwargs, module)
     plan = Plan.of(handle.description())
-    fast = OptimizedModule(module, plan, call, handle=handle, constants=constants_of(exported))
+    fast = OptimizedModule(module, plan, call, handle=handle, attached=Attached.to(exported))
     fast.__dict__.update(_exported=exported, _file=(folder / "module.efz").read_bytes())
     return fast
 
@@ -59,7 +59,7 @@ def test_workloads_in_triton(name, tmp_path, monkeypatch):
     plan = dataclasses.replace(
         fast.plan, regions=tuple(dataclasses.replace(region, torch="") for region in fast.plan.regions)
     )
-    kernels = OptimizedModule(module, plan, fast._call, constants=fast._constants)
+    kernels = OptimizedModule(module, plan, fast._call, attached=fast._attached)
     assert difference(kernels, module, args) < 5e-3
 
 

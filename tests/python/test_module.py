@@ -10,7 +10,7 @@ from torch import nn
 
 from equiforge import EquiForgeError
 from equiforge._calls import external, operator
-from equiforge._module import Call, OptimizedModule
+from equiforge._module import Attached, Call, OptimizedModule
 from equiforge._plan import Plan, Step
 
 
@@ -209,7 +209,7 @@ def test_other_modules():
         OptimizedModule(None, Plan.of(description()), Call.example((torch.arange(12),), {}, None))
     constants = {"table.weight": model.table.weight, "g": torch.ones(40).half(), "count": torch.zeros(1)}
     alone = OptimizedModule(
-        None, Plan.of(description()), Call.example((torch.arange(12),), {}, None), constants=constants
+        None, Plan.of(description()), Call.example((torch.arange(12),), {}, None), attached=Attached(constants)
     )
     assert alone(torch.arange(12) % 10)[0].shape == (12, 40)
     with pytest.raises(EquiForgeError, match="without the original"):

@@ -135,13 +135,65 @@ def test_quotients_and_remainders(dtype):
     assert torch.equal(results[2], x // -3)
 
 
+class Branches(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = self.linear(x).relu()
+        with torch.no_grad():
+            z = torch.cond(x.sum() > 0, lambda t: self.linear(t) + 1, lambda t: t - 1, (y,))
+        return z.softmax(-1), torch.nonzero(x > 1) * 2
+
+
+def test_control_flow_and_open_sizes(tmp_path):
+    """Branches and results whose sizes the data decide stay in PyTorch, with what surrounds them optimised."""
+    module = Branches().eval()
+    x = torch.randn(8, 16).abs()
+    fast = equiforge.optimize(module, (x,), budget="4s")
+    assert {"higher_order.cond", "aten.nonzero.default"} <= set(fast.plan.external)
+    assert fast.plan.kernels > 0 and not fast._differs
+    fast.save(tmp_path / "fast.efz")
+    exported = torch.export.export(module, (x,), strict=False)
+    torch.export.save(exported, tmp_path / "module.pt2")
+    fast.save(tmp_path / "bare.efz", weights=False)
+    with pytest.raises(EquiForgeError, match="graph .* is missing: pass the module"):
+        equiforge.load(tmp_path / "bare.efz", module)
+    for loaded in (
+        fast,
+        equiforge.load(tmp_path / "fast.efz"),
+        equiforge.load(tmp_path / "bare.efz", torch.export.load(tmp_path / "module.pt2").module()),
+    ):
+        loaded.__dict__["_keep_original"] = False
+        for argument in (x, -x):
+            for got, want in zip(loaded(argument), module(argument), strict=True):
+                assert torch.allclose(got, want, atol=1e-5)
+
+
+def test_autocast():
+    class Mixed(torch.nn.Module):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return (x @ x.T).float().exp()
+
+    fast = equiforge.optimize(Mixed(), (torch.randn(8, 16) / 8,), budget="3s")
+    assert fast.plan.external == [] and not fast._differs
+
+
 def test_what_cannot_be_done():
     class Loops(torch.nn.Module):
         def forward(self, x):
             return x * 2 if x.sum() > 0 else x
 
-    with pytest.raises(EquiForgeError, match="cannot export"):
+    class Numbers(torch.nn.Module):
+        def forward(self, x):
+            return x.sum() + torch.zeros(x.numel()).fill_(x.max().item())
+
+    with pytest.raises(equiforge.UnsupportedModuleError, match="^PyTorch cannot export this module: .*$"):
         equiforge.optimize(Loops(), (torch.ones(3),))
+    with pytest.raises(equiforge.UnsupportedModuleError, match="^'item' is a number that only the data decide"):
+        equiforge.optimize(Numbers(), (torch.ones(3),))
     module, inputs = workload("lora/B8").make(small=True)
     with pytest.raises(EquiForgeError, match="target"):
         equiforge.optimize(module, inputs, target="abacus")

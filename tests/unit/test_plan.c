@@ -263,6 +263,7 @@ static void malformed_calls_are_not_written(void **state)
                                             "{\"args\":[{\"tensor\":-1}],\"kwargs\":{}}",
                                             "{\"args\":[{\"float\":\"1\"}],\"kwargs\":{}}",
                                             "{\"args\":[{\"poem\":\"roses\"}],\"kwargs\":{}}",
+                                            "{\"args\":[{\"graph\":1}],\"kwargs\":{}}",
                                             "{\"args\":[{}],\"kwargs\":{}}",
                                             "{\"args\":[],\"kwargs\":{},\"more\":1}"};
     static const char *const results[] = {"", "1", "{\"tensor\":1}", "[{\"float\":\"inf\"}]", "{\"tensor\":true}"};
