@@ -61,19 +61,25 @@ def _file_of(source: str) -> Path:
 
 
 _recording = threading.Lock()
+_interpreting = threading.Lock()  # Triton's interpreter has state of its own, for one launch at a time
 
 
 def _record(
     module: ModuleType, inputs: Sequence[Tensor], outputs: Sequence[Tensor], temps: Sequence[Tensor]
 ) -> list[tuple[Any, tuple[int, ...], tuple[Any, ...]]] | None:
-    """Launches, and returns (kernel, grid, arguments) of each launch; None when there is something else to it."""
+    """Launches, and returns (kernel, grid, arguments) of each launch; None when there is something else to it.
+
+    What other threads launch meanwhile is theirs.
+    """
     from triton.runtime.jit import JITFunction
 
     launches: list[tuple[Any, tuple[int, ...], tuple[Any, ...]]] = []
-    original, plain = JITFunction.run, True
+    original, plain, me = JITFunction.run, True, threading.get_ident()
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         nonlocal plain
+        if threading.get_ident() != me:
+            return original(self, *args, grid=grid, warmup=warmup, **kwargs)
         kernel = original(self, *args, grid=grid, warmup=warmup, **kwargs)
         # Parameters beyond the positional ones would be compile-time constants given by name.
         plain = plain and not callable(grid) and len(args) == len(self.params) and not self.pre_run_hooks
@@ -118,13 +124,18 @@ def _launcher(
 
 
 class TritonKernels:
-    """A region as generated Triton. Temporaries are kept for each device and stream that it was called on."""
+    """A region as generated Triton. Temporaries are kept for each device and stream that it was called on.
+
+    Threads may call it at once, on one stream too: the launches of a call follow each other there, without those of
+    another call, which has the same temporaries, between them.
+    """
 
     def __init__(self, region: Region):
         self.module = _source.load(_file_of(region.source))
         self.outputs = [(shape, _source.dtype_of(dtype)) for _, dtype, shape in self.module.OUTPUTS]
         self.launchers: dict[int, Callable[..., None] | None] = {}
         self.temps: dict[tuple[int, int], list[Tensor]] = {}
+        self.lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         device = inputs[0].device if inputs else torch.device("cuda", torch.cuda.current_device())
@@ -136,19 +147,21 @@ class TritonKernels:
                 return self(inputs)
         stream = torch._C._cuda_getCurrentRawStream(index)
         outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
-        temps = self.temps.get((index, stream))
-        if temps is None:
-            temps = self._new_temps(device, stream)
-        launch = self.launchers.get(index)
+        aligned = True
         for x in inputs:
             if x.data_ptr() % ALIGNMENT:
-                launch = None
-        if launch is not None:
-            launch(inputs, outputs, temps, stream)
-        elif index in self.launchers:
-            self.module.launch(inputs, outputs, temps)
-        else:
-            self.launchers[index] = self._try_launcher(inputs, outputs, temps, stream)
+                aligned = False
+        with self.lock:
+            temps = self.temps.get((index, stream))
+            if temps is None:
+                temps = self._new_temps(device, stream)
+            launch = self.launchers.get(index)
+            if launch is not None and aligned:
+                launch(inputs, outputs, temps, stream)
+            elif index in self.launchers or not aligned:
+                self.module.launch(inputs, outputs, temps)
+            else:
+                self.launchers[index] = self._try_launcher(inputs, outputs, temps, stream)
         return outputs
 
     def _new_temps(self, device: torch.device, stream: int) -> list[Tensor]:
@@ -173,7 +186,9 @@ class TritonKernels:
 
     def _plainly(self, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
-        self.module.launch(inputs, outputs, _source.empty(self.module, "BUFFERS", device))
+        temps = _source.empty(self.module, "BUFFERS", device)
+        with _interpreting:
+            self.module.launch(inputs, outputs, temps)
         return outputs
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -273,6 +275,7 @@ class OptimizedModule(nn.Module):
             original_us=0.0,
             optimized_us=0.0,
             device=call.device,
+            _handle=handle,
             _call=call,
             _out_spec=out_spec,
             _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
@@ -284,6 +287,10 @@ class OptimizedModule(nn.Module):
             _attached=attached,
             _exported=None,
             _file=b"",
+            _parts=tuple(original.modules()) if original is not None else (),
+            _mode=threading.Lock(),
+            _evaluating=0,  # calls of the original that hold it in evaluation mode, …
+            _resting=[],  # … and its parts that are in training mode otherwise
         )
         self.training = False
 
@@ -324,15 +331,39 @@ class OptimizedModule(nn.Module):
         return self._call_original(args, kwargs)
 
     def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The original in the mode of this module: both may be used side by side, in different ones."""
-        parts = [part for part in self.original.modules() if part.training] if not self.training else []
-        for part in parts:
-            part.training = False
+        """The original in the mode of this module: both may be used side by side, in different ones, by several
+        threads."""
+        if self.training or not (self._evaluating or any(part.training for part in self._parts)):
+            return self.original(*args, **kwargs)
+        state = self.__dict__
+        with self._mode:
+            if not self._evaluating:
+                state["_resting"] = [part for part in self._parts if part.training]
+            state["_evaluating"] += 1
+            for part in self._resting:
+                part.training = False
         try:
             return self.original(*args, **kwargs)
         finally:
-            for part in parts:
-                part.training = True
+            with self._mode:
+                state["_evaluating"] -= 1
+                for part in self._resting if not self._evaluating else ():
+                    part.training = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
+        """With copies of the weights, and the same kernels."""
+        original = copy.deepcopy(self.original, memo)
+        twin = OptimizedModule(original, self.plan, self._call, handle=self._handle, constants=self._constants)
+        same = ("original_us", "optimized_us", "_keep_original", "_differs", "_exported", "_file")
+        twin.__dict__.update({name: self.__dict__[name] for name in same})
+        twin.training = self.training
+        memo[id(self)] = twin
+        return twin
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise EquiForgeError(
+            "an optimised module cannot be pickled: save() writes it to a file, equiforge.load reads it"
+        )
 
     def train(self, mode: bool = True) -> OptimizedModule:
         """Sets the mode of the original too."""

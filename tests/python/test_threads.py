@@ -1,0 +1,157 @@
+"""Several threads call one optimised module at the same time."""
+
+import copy
+import dataclasses
+import pickle
+import sys
+import threading
+
+import pytest
+import torch
+from test_end_to_end import untuned
+from torch import nn
+
+from bench.workloads import workload
+from equiforge import EquiForgeError, _kernels
+from equiforge._module import OptimizedModule
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch, tmp_path):
+    """Threads take turns often, so that what they share shows."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(work, threads=4):
+    """Runs work(number) in threads; raises what one of them raised."""
+    problems = []
+    start = threading.Barrier(threads)
+
+    def one(number):
+        try:
+            start.wait()
+            work(number)
+        except BaseException as problem:
+            problems.append(problem)
+
+    running = [threading.Thread(target=one, args=(number,)) for number in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    if problems:
+        raise problems[0]
+
+
+def agree(fast, module, args, calls):
+    """Each thread has inputs of its own, and gets its own results."""
+    generator = torch.Generator().manual_seed(1)
+    given = [[x + 0.1 * torch.randn(x.shape, generator=generator).to(x.dtype) for x in args] for _ in range(4)]
+    want = [module(*inputs).double() for inputs in given]
+
+    def work(number):
+        for _ in range(calls):
+            result = fast(*given[number]).double()
+            assert (result - want[number]).norm() < 1e-2 * want[number].norm()
+
+    together(work)
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_mlp/B8", "mha_decode/B8"])
+def test_on_the_cpu(name, tmp_path):
+    module, args = workload(name).make(small=True)
+    agree(untuned(module, args, tmp_path), module, args, 30)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
+def test_in_the_interpreter(tmp_path):
+    module, args = workload("lora/B8").make(small=True)
+    fast = untuned(module, args, tmp_path, "triton")
+    regions = tuple(dataclasses.replace(region, torch="") for region in fast.plan.regions)
+    kernels = OptimizedModule(
+        module, dataclasses.replace(fast.plan, regions=regions), fast._call, constants=fast._constants
+    )
+    agree(kernels, module, args, 2)
+
+
+SOURCE = """
+INPUTS = [("x", "f32", (8,))]
+OUTPUTS = [("y", "f32", (8,))]
+BUFFERS = [(__import__("torch").float32, 8)]
+
+
+def launch(inputs, outputs, buffers):
+    buffers[0].copy_(inputs[0])
+    for _ in range(20):
+        pass
+    outputs[0].copy_(buffers[0])
+"""
+
+
+def test_temporaries_of_one_stream(monkeypatch):
+    """As on a GPU: one stream, one set of temporaries. The launches of two calls do not mix."""
+
+    class Region:
+        source = SOURCE
+
+    kernels = _kernels.TritonKernels(Region())
+    cuda = torch.device("cuda", 0)
+    real = torch.empty
+
+    def on_the_cpu(shape, dtype, device):
+        assert device == cuda
+        return real(shape, dtype=dtype)
+
+    class Input(torch.Tensor):
+        device = cuda
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 7, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch, "empty", on_the_cpu)
+    monkeypatch.setattr(_kernels, "empty", on_the_cpu)
+    monkeypatch.setattr(_kernels, "_launcher", lambda module, i, o, t: module.launch(i, o, t))
+
+    def work(number):
+        x = torch.full((8,), float(number)).as_subclass(Input)
+        for _ in range(300):
+            (y,) = kernels([x])
+            assert (y == number).all()
+
+    together(work)
+    assert list(kernels.temps) == [(0, 7)]
+
+
+def test_modes(tmp_path):
+    """The original, in training mode, is called in evaluation mode by several threads; then it is as it was."""
+    module = nn.Sequential(nn.Linear(24, 24), nn.Dropout(0.5), nn.BatchNorm1d(24)).requires_grad_(False)
+    x = torch.randn(16, 24)
+    fast = untuned(module, (x,), tmp_path)
+    fast.__dict__["_keep_original"] = True
+    want = module.eval()(x)
+    module.train()
+
+    def work(_):
+        for _ in range(100):
+            assert torch.equal(fast(x), want)
+
+    together(work)
+    assert all(part.training for part in module.modules())
+
+
+def test_copies(tmp_path):
+    """A copy has weights of its own."""
+    module, x = nn.Linear(24, 24).eval().requires_grad_(False), torch.randn(4, 24)
+    fast = untuned(module, (x,), tmp_path)
+    want = fast(x)
+    twin = copy.deepcopy(fast)
+    twin.weight.zero_()
+    twin.bias.zero_()
+    assert torch.equal(fast(x), want)
+    assert not twin(x).any()
+    with pytest.raises(EquiForgeError, match=r"save\(\)"):
+        pickle.dumps(fast)
