@@ -33,17 +33,17 @@ static bool is_whole(double value)
     return value == floor(value) && fabs(value) < 1e15;
 }
 
-unsigned ef_operands_meet(const ef_operand *x, unsigned count, unsigned integer, unsigned real)
+unsigned ef_operands_meet(const ef_operand *operand, unsigned count, unsigned integer, unsigned real)
 {
     unsigned type = integer;
     bool any = false;
     for (unsigned i = 0; i < count; i++) {
-        if (!x[i].literal && (!any || x[i].type > type))
-            type = x[i].type;
-        any = any || !x[i].literal;
+        if (!operand[i].literal && (!any || operand[i].type > type))
+            type = operand[i].type;
+        any = any || !operand[i].literal;
     }
     for (unsigned i = 0; i < count; i++)
-        if (x[i].literal && type < real && (!any || !is_whole(x[i].value)))
+        if (operand[i].literal && type < real && (!any || !is_whole(operand[i].value)))
             type = real;
     return type;
 }

@@ -47,6 +47,7 @@ static const derivation derivations[] = {
     {.program = "variants/self_attention", .form = "rolling", .unreached = true},
     {.program = "variants/sinks", .form = "rolling"},
     {.program = "variants/sliding_window", .form = "rolling"},
+    {.program = "variants/safe_softmax", .form = "rolling"},
     {.program = "variants/softcap", .form = "rolling"},
     {.program = "gated_mlp_b16", .form = "fused"},
     {.program = "layernorm_gemm_b16", .form = "two_kernels", .dominated = true},
