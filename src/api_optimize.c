@@ -4,6 +4,7 @@
 
 #include "api.h"
 #include "support/deepstack.h"
+#include "support/file.h"
 #include "tune/module.h"
 #include "tune/worker.h"
 
@@ -123,6 +124,8 @@ equiforge_status equiforge_optimize(equiforge_session *session, const char *path
     ef_diag *diag = ef_api_diag(session), note = {0};
     *optimum = (equiforge_optimum){0};
     if (!ef_device_find(options->target ? options->target : "auto", options->threads, &device, diag))
+        return EQUIFORGE_BAD_INPUT;
+    if (options->output && !ef_may_write_file(options->output, diag))
         return EQUIFORGE_BAD_INPUT;
     if (options->store)
         snprintf(store_path, sizeof store_path, "%s", options->store);

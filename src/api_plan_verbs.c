@@ -5,6 +5,7 @@
 #include "api.h"
 #include "plan/check.h"
 #include "plan/report.h"
+#include "support/file.h"
 #include "tune/replay.h"
 
 /* ---- running ---- */
@@ -101,5 +102,8 @@ equiforge_status equiforge_plan_explain(equiforge_plan *plan, const equiforge_li
 
 equiforge_status equiforge_plan_report(equiforge_plan *plan, const char *path)
 {
-    return ef_plan_report(plan->plan, path, ef_api_diag(plan->session)) ? EQUIFORGE_OK : EQUIFORGE_FAILED;
+    ef_diag *diag = ef_api_diag(plan->session);
+    if (!ef_may_write_file(path, diag))
+        return EQUIFORGE_BAD_INPUT;
+    return ef_plan_report(plan->plan, path, diag) ? EQUIFORGE_OK : EQUIFORGE_FAILED;
 }

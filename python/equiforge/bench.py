@@ -270,6 +270,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
+    if arguments.plot and not (arguments.plot.parent.is_dir() and os.access(arguments.plot.parent, os.W_OK)):
+        print(f"bench: {arguments.plot}: cannot be written: no such folder, or none to write to", file=sys.stderr)
+        return 2
     if arguments.case:
         with os.fdopen(arguments.report, "w") as pipe:
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 
@@ -155,4 +156,10 @@ bool cli_is_plan(const char *file)
 {
     const char *dot = strrchr(file, '.');
     return dot && strcmp(dot, ".efz") == 0;
+}
+
+bool cli_is_one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }

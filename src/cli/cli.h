@@ -31,6 +31,9 @@ bool cli_arguments(int argc, char **argv, const cli_option *options, size_t coun
 /* Whether a file is an optimised module, by its name: ".efz". */
 bool cli_is_plan(const char *file);
 
+/* Whether two names are of one file that is there. */
+bool cli_is_one_file(const char *a, const char *b);
+
 /* One line on stderr. Returns 2. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The session's message on stderr. Returns the status. */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -141,12 +140,6 @@ static int optimize(const char *file, equiforge_optimize_options *options, bool 
     return status;
 }
 
-static bool is_one_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 int cli_optimize(int argc, char **argv)
 {
     const char *file = NULL, *budget = NULL;
@@ -164,7 +157,7 @@ int cli_optimize(int argc, char **argv)
         return cli_fail("optimize: unknown target '%s'; `equiforge targets` lists them", wanted.target);
     if (wanted.threads > 1024)
         return cli_fail("optimize: --threads takes at most 1024");
-    if (wanted.output && is_one_file(file, wanted.output))
+    if (wanted.output && cli_is_one_file(file, wanted.output))
         return cli_fail("optimize: '%s' would be overwritten: -o takes another file", file);
     return optimize(file, &wanted, json);
 }

@@ -9,6 +9,8 @@ int cli_report_page(int argc, char **argv)
         return EQUIFORGE_BAD_INPUT;
     if (!page)
         return cli_fail("report: -o PAGE is missing; see equiforge report --help");
+    if (cli_is_one_file(file, page))
+        return cli_fail("report: '%s' would be overwritten: -o takes another file", file);
     equiforge_session *session = equiforge_session_new();
     equiforge_plan *plan;
     equiforge_status status = equiforge_plan_open(session, file, &plan);

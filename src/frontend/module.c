@@ -165,6 +165,11 @@ bool ef_module_is_archive(const char *path)
 
 ef_module *ef_module_read(const char *path, ef_diag *diag)
 {
+    const char *dot = strrchr(path, '.');
+    if (!ef_module_is_archive(path) && !(dot && strcmp(dot, ".ef") == 0)) {
+        ef_fail(diag, "%.300s: neither a program in text form (.ef) nor an exported module (.pt2)", path);
+        return NULL;
+    }
     if (!ef_module_is_archive(path))
         return read_text(path, diag);
     translation_job job = {.exported = ef_exported_read(path, diag), .diag = diag};

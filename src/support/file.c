@@ -25,12 +25,18 @@ static bool write_all(int fd, const char *bytes, size_t size)
     return true;
 }
 
+/* The folder of a path; the caller's. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+}
+
 /* A rename is only on the disk when the folder is. Not every file system can do this, and none needs it for the file
  * to be whole. */
 static void flush_folder(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    char *folder = folder_of(path);
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         fsync(fd);
@@ -76,4 +82,21 @@ bool ef_write_file(const char *path, const void *bytes, size_t size, ef_diag *di
     }
     free(name);
     return done;
+}
+
+bool ef_may_write_file(const char *path, ef_diag *diag)
+{
+    struct stat info;
+    char *folder = folder_of(path);
+    bool fine = folder && stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
+    if (!fine)
+        ef_fail(diag, "%.300s: cannot be written: there is no folder %.150s", path, folder ? folder : "");
+    else if (access(folder, W_OK | X_OK) != 0)
+        fine = ef_fail(diag, "%.300s: cannot be written: %s", path, strerror(errno));
+    else if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        fine = ef_fail(diag, "%.300s: cannot be written: is not a regular file", path);
+    else if (path[0] == 0 || path[strlen(path) - 1] == '/')
+        fine = ef_fail(diag, "%.300s: cannot be written: is not the name of a file", path);
+    free(folder);
+    return fine;
 }

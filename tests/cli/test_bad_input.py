@@ -63,6 +63,79 @@ def test_bad_program(equiforge, tmp_path, verb, case):
     refuses(equiforge, VERBS[verb](path), re.escape(str(path)) + expected)
 
 
+# Every verb that reads a file, and what it reads.
+READERS = {
+    "inspect": ("inspect", ".ef", ".pt2", ".efz"),
+    "optimize": ("optimize --budget 2s", ".ef", ".pt2"),
+    "optimize -o": ("optimize --budget 2s -o OUT.efz", ".ef", ".pt2"),
+    "search": ("search", ".ef", ".pt2"),
+    "run": ("run", ".ef", ".pt2", ".efz"),
+    "emit": ("emit", ".ef", ".pt2"),
+    "explain": ("explain", ".efz"),
+    "report": ("report -o OUT.html", ".efz"),
+}
+
+
+@pytest.mark.parametrize("verb", READERS)
+@pytest.mark.parametrize("kind", ["missing", "folder", "empty", "garbage", "device", "unreadable"])
+def test_no_such_input(equiforge, tmp_path, verb, kind):
+    """One line that begins with the file's name, whatever its end; and no file is made."""
+    words, *ends = READERS[verb]
+    arguments = words.replace("OUT", str(tmp_path / "out")).split()
+    for end in (".ef", ".pt2", ".efz", ".txt", ""):
+        path = tmp_path / f"file{end}"
+        if kind == "folder":
+            path.mkdir()
+        elif kind in {"empty", "garbage", "unreadable"}:
+            path.write_bytes(b"" if kind == "empty" else bytes(range(256)) * 4)
+        elif kind == "device":
+            path.symlink_to("/dev/null")
+        if kind == "unreadable":
+            if os.geteuid() == 0:
+                pytest.skip("root may read everything")
+            path.chmod(0)
+        start = "equiforge: explain: ." if verb == "explain" and end != ".efz" else re.escape(str(path)) + "[:].*."
+        refuses(equiforge, (*arguments, path), start)
+        if kind == "folder":
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_kind_of_file_than_the_verb_takes(equiforge, tmp_path):
+    path = tmp_path / "x.efz"
+    path.write_text("program p\n")
+    for verb in ("optimize", "search", "emit"):
+        refuses(equiforge, (verb, path), re.escape(str(path)) + r": neither .*\.ef.*\.pt2")
+
+
+def outputs(tmp_path):
+    """Places that no result can be written to, and the word that says why."""
+    (tmp_path / "folder.efz").mkdir()
+    (tmp_path / "file").write_text("")
+    found = {
+        tmp_path / "no such folder" / "x.efz": "no folder",
+        tmp_path / "file" / "x.efz": "no folder",
+        tmp_path / "folder.efz": "not a regular file",
+        f"{tmp_path}/x.efz/": "no folder",
+        "/dev/null": "not a regular file",
+    }
+    if os.geteuid() != 0:
+        (tmp_path / "closed").mkdir(mode=0o500)
+        found[tmp_path / "closed" / "x.efz"] = "Permission"
+    return found
+
+
+def test_outputs_are_looked_at_before_the_work(equiforge, tmp_path):
+    places = outputs(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for place, word in places.items():
+        arguments = ("optimize", GOOD, "--budget", "5s", "--store", tmp_path / "store.db", "-o", f"{place}")
+        refuses(equiforge, arguments, re.escape(str(place)) + f": cannot be written: .*{word}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_missing_file(equiforge, tmp_path, verb):
     path = tmp_path / "absent.ef"

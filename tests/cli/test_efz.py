@@ -165,10 +165,19 @@ def test_the_file_is_written_whole_or_not_at_all(equiforge, plan, tmp_path):
     path, _ = plan
     store = path.parent / "store.db"
     for target in (tmp_path / "no such folder" / "x.efz", tmp_path):
-        result = equiforge("optimize", path.with_suffix(".ef"), "--budget", "4s", "--store", store, "-o", target)
-        assert result.returncode == 1
-        assert len(result.stderr.splitlines()) == 1 and str(target) in result.stderr
+        for arguments in (
+            ("optimize", path.with_suffix(".ef"), "--budget", "4s", "--store", store, "-o", target),
+            ("report", path, "-o", target),
+        ):
+            result = equiforge(*arguments)
+            assert (result.returncode, result.stdout) == (2, "")
+            assert len(result.stderr.splitlines()) == 1 and str(target) in result.stderr
     assert list(tmp_path.iterdir()) == []
+    before = path.read_bytes()
+    for verb in ("report", "optimize"):
+        result = equiforge(verb, path, "-o", path)
+        assert result.returncode == 2 and "overwritten" in result.stderr
+    assert path.read_bytes() == before
     assert sorted(entry.name for entry in path.parent.iterdir() if "store" not in entry.name) == [
         "small.ef",
         "small.efz",
