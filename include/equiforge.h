@@ -253,9 +253,11 @@ typedef struct {
 
 typedef struct {
     const char *target; /* a name that equiforge_targets lists as available; NULL: "auto" */
-    double budget_s;    /* for everything, seconds, 0: 300 */
-    const char *store;  /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
-                         * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
+    const char *gpu;   /* the place on the bus of the GPU to measure on, "0000:3b:00.0"; NULL: the first of the target's
+                        * kind that CUDA_VISIBLE_DEVICES shows */
+    double budget_s;   /* for everything, seconds, 0: 300 */
+    const char *store; /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
+                        * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
     const char *output; /* the .efz file to write, whole or not at all; NULL: none */
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
     uint64_t seed;      /* of inputs and of the order in which schedules are tried */

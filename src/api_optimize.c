@@ -123,7 +123,7 @@ equiforge_status equiforge_optimize(equiforge_session *session, const char *path
     ef_device device;
     ef_diag *diag = ef_api_diag(session), note = {0};
     *optimum = (equiforge_optimum){0};
-    if (!ef_device_find(options->target ? options->target : "auto", options->threads, &device, diag))
+    if (!ef_device_find(options->target ? options->target : "auto", options->gpu, options->threads, &device, diag))
         return EQUIFORGE_BAD_INPUT;
     if (options->output && !ef_may_write_file(options->output, diag))
         return EQUIFORGE_BAD_INPUT;

@@ -27,7 +27,7 @@ static bool run_region(const ef_plan *plan, uint32_t region, const equiforge_run
     if (strcmp(r->language, "torch") == 0)
         return ef_fail(diag, "region %u has no code of ours: it could not be measured, and PyTorch runs it", region);
     const ef_replay_options replay = {options->repeat, options->seed, options->check};
-    if (!ef_device_find(plan->target, options->threads ? options->threads : r->threads, &device, diag) ||
+    if (!ef_device_find(plan->target, NULL, options->threads ? options->threads : r->threads, &device, diag) ||
         !ef_plan_programs_open(r, &programs, diag))
         return false;
     bool fine = ef_replay(programs.program, r->source, r->entry, &device, &replay, result, diag);

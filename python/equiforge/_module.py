@@ -353,7 +353,7 @@ class OptimizedModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
         """With copies of the weights, and the same kernels."""
         original = copy.deepcopy(self.original, memo)
-        twin = OptimizedModule(original, self.plan, self._call, handle=self._handle, constants=self._constants)
+        twin = OptimizedModule(original, self.plan, self._call, handle=self._handle, attached=self._attached)
         same = ("original_us", "optimized_us", "_keep_original", "_differs", "_exported", "_file")
         twin.__dict__.update({name: self.__dict__[name] for name in same})
         twin.training = self.training

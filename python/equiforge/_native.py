@@ -111,6 +111,7 @@ class Options(ctypes.Structure):
 
     _fields_ = [
         ("target", ctypes.c_char_p),
+        ("gpu", ctypes.c_char_p),
         ("budget_s", ctypes.c_double),
         ("store", ctypes.c_char_p),
         ("output", ctypes.c_char_p),
@@ -239,6 +240,7 @@ def optimize(  # noqa: PLR0913
     result: str | os.PathLike[str],
     *,
     target: str = "auto",
+    gpu: str | None = None,
     budget_s: float = 300.0,
     store: str | os.PathLike[str] | None = None,
     threads: int = 0,
@@ -247,8 +249,9 @@ def optimize(  # noqa: PLR0913
 ) -> dict[str, Any]:
     """Optimises a .pt2 or .ef file into an .efz file; returns what is said of it (equiforge_optimum).
 
-    `threads` are a CPU's, `limit` bounds the implementations measured of each region; 0: as many as there are, as the
-    budget allows. What cannot be measured, PyTorch runs, and "note" says why; EquiForgeError when it cannot be done.
+    `gpu` is the place of a GPU on the bus (_cuda.py), `threads` are a CPU's, `limit` bounds the implementations
+    measured of each region; 0: as many as there are, as the budget allows. What cannot be measured, PyTorch runs, and
+    "note" says why; EquiForgeError when it cannot be done.
     What `progress` raises, and Ctrl-C, end it within a second or two, without a result; what was measured is in the
     store, where another call goes on.
     """
@@ -272,6 +275,7 @@ def optimize(  # noqa: PLR0913
 
     options = Options(
         target.encode(),
+        gpu.encode() if gpu is not None else None,
         budget_s,
         os.fsencode(store) if store is not None else None,
         os.fsencode(result),

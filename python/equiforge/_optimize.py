@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from equiforge import _file, _native, _trial
+from equiforge import _cuda, _file, _native, _trial
 from equiforge._module import Attached, Call, OptimizedModule
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
 from equiforge._plan import Plan
@@ -133,7 +133,8 @@ def optimize(  # noqa: PLR0913, PLR0917
     Args:
         module: what to optimise, as it behaves in evaluation mode. It is not changed, and may stay in training mode.
         args, kwargs: an example call. The result is for arguments of the same structure, shapes, element types and
-            device; tensors on the CPU are optimised for this machine's processor, tensors on a GPU for that GPU.
+            device; tensors on the CPU are optimised for this machine's processor, tensors on a GPU for that GPU, on
+            which candidates are measured.
         target: "auto", or the name of the device, to be sure what it is.
         budget: the longest that it may take: "90s", "5m", "1h" or seconds.
         store: the file that measurements are kept in; the library's own by default.
@@ -163,13 +164,18 @@ def optimize(  # noqa: PLR0913, PLR0917
     call = Call.example(args, kwargs or {}, module)
     if target == "auto" and call.device.type == "cpu":
         target = "cpu"
+    gpu = _cuda.place_of(call.device.index or 0) if call.device.type == "cuda" else None
+    if (gpu is None) != (target in ("cpu", "interpreter")):
+        raise EquiForgeError(f"arguments and module are on {call.device}, which is no target {target!r}")
     exported = export(module, args, kwargs or {})
     report = progress or (show if sys.stderr.isatty() else None)
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
         torch.export.save(exported, archive)
         try:
-            found = _native.optimize(archive, result, target=target, budget_s=limit, store=store, progress=report)
+            found = _native.optimize(
+                archive, result, target=target, gpu=gpu, budget_s=limit, store=store, progress=report
+            )
         except EquiForgeError as problem:
             if not str(problem).startswith(f"{archive}: "):
                 raise

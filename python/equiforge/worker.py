@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import torch
 
 import equiforge
-from equiforge import _source, _trial
+from equiforge import _cuda, _source, _trial
 
 Reply = dict[str, Any]
 
@@ -185,12 +185,17 @@ def serve(worker: Worker, requests: TextIO, replies: TextIO) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m equiforge.worker", description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for Triton's interpreter")
+    parser.add_argument(
+        "--device", default="cuda:0", help="cuda:N, a GPU's place on the bus, or cpu for Triton's interpreter"
+    )
     arguments = parser.parse_args()
     # What libraries and candidates print must not get between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    return serve(Worker(arguments.device), sys.stdin, replies)
+    device = arguments.device
+    if "." in device:
+        device = f"cuda:{_cuda.number_of(device)}"
+    return serve(Worker(device), sys.stdin, replies)
 
 
 if __name__ == "__main__":

@@ -88,28 +88,21 @@ static bool cpu_reference(const ef_program *program, const char *entry, ef_strbu
 
 /* ---- NVIDIA GPUs ---- */
 
-#define INTERPRETER UINT32_MAX /* in place of a GPU's number: Triton's interpreter on the CPU, for tests */
-
 static void gpu_command(const ef_device *d, const char **argv, ef_arena *arena)
 {
-    char name[16];
-    snprintf(name, sizeof name, d->number == INTERPRETER ? "cpu" : "cuda:%" PRIu32, d->number);
     argv = ef_python_command("equiforge.worker", argv, arena);
     *argv++ = "--device";
-    *argv++ = keep(arena, name);
+    *argv++ = d->gpu.place[0] ? keep(arena, d->gpu.place) : "cpu"; /* Triton's interpreter */
     *argv = NULL;
 }
 
 static bool gpu_identity(const ef_device *d, char *text, size_t room, ef_diag *diag)
 {
-    char model[128], versions[200];
-    if (d->number == INTERPRETER)
-        snprintf(model, sizeof model, "Triton's interpreter");
-    else if (!ef_identity_gpu(d->number, model, sizeof model))
-        return ef_fail(diag, "the driver names no GPU %" PRIu32, d->number);
+    char versions[200];
     if (!ef_identity_torch(versions, sizeof versions))
         return ef_fail(diag, "no Python that has PyTorch and Triton was found; EQUIFORGE_PYTHON names one");
-    snprintf(text, room, "%s; equiforge %s; %s", model, EQUIFORGE_VERSION, versions);
+    snprintf(text, room, "%s; equiforge %s; %s", d->gpu.place[0] ? d->gpu.model : "Triton's interpreter",
+             EQUIFORGE_VERSION, versions);
     return true;
 }
 
@@ -120,25 +113,38 @@ const ef_device_name ef_device_names[EF_DEVICES] = {
     {"h200", "H200", true}, {"b200", "B200", true},      {"rtx4090", "RTX 4090", true}, {"rtx5090", "RTX 5090", true},
 };
 
-bool ef_device_here(const ef_device_name *name)
+static bool is_of(const ef_gpu *gpu, const ef_device_name *name)
 {
-    char model[128];
-    const char *interpret = getenv("TRITON_INTERPRET");
-    if (name->gpu && !name->model)
-        return interpret && strcmp(interpret, "1") == 0;
-    for (uint32_t i = 0; name->gpu && ef_identity_gpu(i, model, sizeof model); i++)
-        if (strstr(model, name->model))
-            return true;
-    return !name->gpu;
+    return name->model && strstr(gpu->model, name->model);
 }
 
-static void find_gpu(const ef_device_name *name, ef_device *device)
+/* A GPU of this kind, at `place` unless that is NULL. */
+static bool find_gpu(const ef_device_name *name, const char *place, ef_gpu *found)
 {
-    char model[128];
-    uint32_t number = 0;
-    while (name->model && ef_identity_gpu(number, model, sizeof model) && !strstr(model, name->model))
-        number++;
-    number = name->model ? number : INTERPRETER;
+    ef_gpu gpu[EF_GPUS];
+    uint32_t count = ef_gpus(gpu);
+    for (uint32_t i = 0; i < count; i++)
+        if (is_of(&gpu[i], name) && (!place || ef_gpu_same_place(gpu[i].place, place))) {
+            *found = gpu[i];
+            return true;
+        }
+    return false;
+}
+
+static bool interpreted(void)
+{
+    const char *interpret = getenv("TRITON_INTERPRET");
+    return interpret && strcmp(interpret, "1") == 0;
+}
+
+bool ef_device_here(const ef_device_name *name)
+{
+    ef_gpu gpu;
+    return !name->gpu || (name->model ? find_gpu(name, NULL, &gpu) : interpreted());
+}
+
+static void make_gpu(const ef_device_name *name, const ef_gpu *gpu, ef_device *device)
+{
     *device = (ef_device){.name = name->name,
                           .language = "triton",
                           .backend = EF_BACKEND_TRITON,
@@ -146,7 +152,7 @@ static void find_gpu(const ef_device_name *name, ef_device *device)
                           .identity = gpu_identity,
                           .print = ef_codegen_triton,
                           .reference = ef_codegen_torch,
-                          .number = number};
+                          .gpu = *gpu};
 }
 
 static void find_cpu(uint32_t threads, ef_device *device)
@@ -169,27 +175,44 @@ static void list_names(ef_strbuf *out)
         ef_strbuf_printf(out, ", %s", ef_device_names[i].name);
 }
 
-bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag)
+/* The target that a name stands for: "auto" is the best that is here, or what the GPU at `place` is. */
+static const ef_device_name *named(const char *target, const char *place, ef_diag *diag)
 {
+    ef_gpu gpu;
     ef_strbuf known = {0};
-    for (unsigned i = EF_DEVICES; i-- > 0;) { /* GPUs first: auto takes one that is here */
+    bool any = strcmp(target, "auto") == 0;
+    for (unsigned i = EF_DEVICES; i-- > 0;) { /* GPUs first */
         const ef_device_name *name = &ef_device_names[i];
-        bool here = ef_device_here(name);
-        bool chosen = strcmp(target, "auto") == 0 && here && (name->model || !name->gpu);
-        if (strcmp(target, name->name) != 0 && !chosen)
-            continue;
-        if (!here)
-            return ef_fail(diag, "this machine has no %s", name->name);
-        if (name->gpu)
-            find_gpu(name, device);
-        else
-            find_cpu(threads, device);
-        return true;
+        bool chosen = name->model ? find_gpu(name, place, &gpu) : !name->gpu && !place;
+        if (any ? chosen : strcmp(target, name->name) == 0)
+            return name;
+    }
+    if (any) {
+        ef_fail(diag, "the GPU at %.40s is none that can be optimised for", place);
+        return NULL;
     }
     list_names(&known);
     ef_fail(diag, "unknown target '%.60s'; known are auto%s", target, known.text);
     ef_strbuf_free(&known);
-    return false;
+    return NULL;
+}
+
+bool ef_device_find(const char *target, const char *place, uint32_t threads, ef_device *device, ef_diag *diag)
+{
+    const ef_device_name *name = named(target, place, diag);
+    ef_gpu gpu = {0};
+    if (!name)
+        return false;
+    if (!name->gpu) {
+        find_cpu(threads, device);
+        return true;
+    }
+    if (name->model && place && !find_gpu(name, place, &gpu))
+        return ef_fail(diag, "the GPU at %.40s is no %s", place, name->model);
+    if (name->model ? !find_gpu(name, place, &gpu) : !interpreted())
+        return ef_fail(diag, "this machine has no %s", name->name);
+    make_gpu(name, &gpu, device);
+    return true;
 }
 
 ef_pool *ef_device_pool(const ef_device *device, uint32_t compilers, ef_diag *diag)

@@ -4,6 +4,7 @@
 #define EF_TUNE_DEVICE_H
 
 #include "kernel/schedule.h"
+#include "tune/gpus.h"
 #include "tune/pool.h"
 
 typedef struct ef_device ef_device;
@@ -27,7 +28,7 @@ struct ef_device {
     /* The tensor-level program in the form from which its workers make references. */
     bool (*reference)(const ef_program *program, const char *entry, ef_strbuf *out, ef_diag *diag);
     uint32_t threads; /* of a CPU; else 0 */
-    uint32_t number;  /* of a GPU, as CUDA counts them */
+    ef_gpu gpu;       /* place "": none, or Triton's interpreter */
 };
 
 /* What there is to optimise for. `model`: how the driver calls the GPU, a word of its name; NULL for the CPU, and for
@@ -42,8 +43,9 @@ extern const ef_device_name ef_device_names[EF_DEVICES];
 /* Whether this machine has it. */
 bool ef_device_here(const ef_device_name *name);
 
-/* The device of a target: "auto", "cpu"; false and a message when this machine has none for it. */
-bool ef_device_find(const char *target, uint32_t threads, ef_device *device, ef_diag *diag);
+/* The device of a target: "auto", "cpu"; for a GPU the one at `place` on the bus, NULL: the first of its kind. False
+ * and a message when this machine has none for it. */
+bool ef_device_find(const char *target, const char *place, uint32_t threads, ef_device *device, ef_diag *diag);
 
 /* Starts the device's workers. */
 ef_pool *ef_device_pool(const ef_device *device, uint32_t compilers, ef_diag *diag);

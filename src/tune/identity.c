@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "tune/identity.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -75,42 +74,6 @@ void ef_identity_compiler(char *text, size_t room)
     static const char *const argv[] = {"cc", "--version", NULL};
     if (!first_line(argv, text, room))
         snprintf(text, room, "none");
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
-/* The driver has a folder a GPU, named by its place on the bus; CUDA's order is that of the places unless told. */
-bool ef_identity_gpu(uint32_t number, char *text, size_t room)
-{
-    static const char root[] = "/proc/driver/nvidia/gpus";
-    char path[300], line[256], places[16][64];
-    uint32_t count = 0;
-    DIR *dir = opendir(root);
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry && count < 16; entry = readdir(dir))
-        if (entry->d_name[0] != '.')
-            snprintf(places[count++], sizeof places[0], "%.60s", entry->d_name);
-    if (dir)
-        closedir(dir);
-    qsort(places, count, sizeof places[0], by_text);
-    if (number >= count)
-        return false;
-    snprintf(path, sizeof path, "%s/%s/information", root, places[number]);
-    FILE *file = fopen(path, "r");
-    bool found = false;
-    while (file && !found && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        found = strncmp(line, "Model", 5) == 0 && colon;
-        if (found)
-            snprintf(text, room, "%.120s", colon + 1 + strspn(colon + 1, " \t"));
-    }
-    if (file)
-        fclose(file);
-    if (found)
-        trim(text);
-    return found;
 }
 
 bool ef_identity_torch(char *text, size_t room)

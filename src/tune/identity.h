@@ -8,8 +8,6 @@
 
 /* "cpu: MODEL, N threads". */
 void ef_identity_cpu(uint32_t threads, char *text, size_t room);
-/* The model of a GPU as its driver names it; false when there is no such GPU. Asks the driver's files only. */
-bool ef_identity_gpu(uint32_t number, char *text, size_t room);
 /* "torch 2.13.0, triton 3.6.0" as the Python that workers run in has them; false when it has not both. Imports neither,
  * which would take seconds. */
 bool ef_identity_torch(char *text, size_t room);

@@ -73,7 +73,7 @@ def test_in_the_interpreter(tmp_path):
     fast = untuned(module, args, tmp_path, "triton")
     regions = tuple(dataclasses.replace(region, torch="") for region in fast.plan.regions)
     kernels = OptimizedModule(
-        module, dataclasses.replace(fast.plan, regions=regions), fast._call, constants=fast._constants
+        module, dataclasses.replace(fast.plan, regions=regions), fast._call, attached=fast._attached
     )
     agree(kernels, module, args, 2)
 

@@ -20,7 +20,7 @@ static bool fill(ef_plan *plan, ef_plan_region *region, const ef_program *progra
 {
     ef_device device;
     ef_strbuf source = {0};
-    ef_kgraph *graph = ef_device_find("cpu", 2, &device, diag) ? ef_kgraph_eager(program, diag) : NULL;
+    ef_kgraph *graph = ef_device_find("cpu", NULL, 2, &device, diag) ? ef_kgraph_eager(program, diag) : NULL;
     if (!graph)
         return false;
     ef_schedule schedule = ef_schedule_default(graph, triton ? EF_BACKEND_TRITON : EF_BACKEND_C, 2);
