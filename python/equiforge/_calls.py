@@ -42,8 +42,8 @@ def _graph(path: str, graphs: nn.Module | None) -> nn.Module:
         found = None
     if not isinstance(found, fx.GraphModule):
         raise EquiForgeError(
-            f"the graph {path} of the exported module is missing: pass the module that it belongs to, "
-            "torch.export.load(FILE).module()"
+            f"the graph {path} of the exported module is not in the file: equiforge.load(FILE, module) takes the "
+            "module that it belongs to, torch.export.load(PT2).module()"
         )
     return found
 

@@ -114,7 +114,10 @@ class Runner:
                 wants.append(f"h{i}[{name!r}].requires_grad")
             elif value.kind in ("parameter", "buffer", "constant"):
                 if value.target not in constants:
-                    raise EquiForgeError(f"the {value.kind} {value.target} is missing: pass the module it belongs to")
+                    raise EquiForgeError(
+                        f"the {value.kind} {value.target} is not in the file: equiforge.load(FILE, module) takes the "
+                        "module that it belongs to"
+                    )
                 self.names[f"c{i}"] = constants[value.target].to(device).contiguous()
                 self.names[f"m{i}"] = constants[value.target]
                 lines.append(f"    v{i} = c{i}")
@@ -213,15 +216,18 @@ class Call:
             return "the module is in training mode"
         if torch.is_autocast_enabled(self.device.type) is not self.autocast:
             return "autocast is off" if self.autocast else "autocast is on"
-        return self._unlike(flat)
+        return self.unlike(flat)
 
-    def _unlike(self, flat: Sequence[Any] | None) -> str | None:
+    def unlike(self, flat: Sequence[Any] | None) -> str | None:
+        """Why the kernels do not fit these arguments."""
         if flat is None or len(flat) != len(self.wanted):
             return "the arguments have another structure"
         for x, wanted in zip(flat, self.wanted):  # noqa: B905 - equally long, and this is quicker
             if not isinstance(x, Tensor) or type(wanted) is not tuple:
-                if type(wanted) is tuple or x != wanted:
-                    return "an argument has another value"
+                if type(wanted) is tuple:
+                    return f"an argument is of type {type(x).__name__}, no tensor"
+                if isinstance(x, Tensor) or x != wanted:
+                    return f"an argument is another value than {wanted!r:.40}"
             elif x.shape != wanted[0] or x.dtype is not wanted[1] or x.device != self.device:
                 return f"an argument is {x.dtype} {tuple(x.shape)} on {x.device}"
             elif x.requires_grad and torch.is_grad_enabled():
@@ -241,7 +247,9 @@ class OptimizedModule(nn.Module):
     warning. So call it under `torch.no_grad()` or `torch.inference_mode()`, or after `requires_grad_(False)`.
 
     Attributes:
-        original: the module as it was given, or None when it was loaded without one.
+        original: the module as it was given; the one in the file it was loaded from, which PyTorch exported for
+            arguments like the example's and which runs with no others (EquiForgeError); or None without either: then
+            whatever the kernels do not fit is an EquiForgeError.
         plan: the steps, kernels and measurements.
         original_us, optimized_us: measured times of a call of both, microseconds; 0 when not measured.
     """
@@ -284,6 +292,7 @@ class OptimizedModule(nn.Module):
             _keep_original=False,
             _differs=False,
             _told=False,
+            _like_example=False,
             _attached=attached,
             _exported=None,
             _file=b"",
@@ -324,7 +333,10 @@ class OptimizedModule(nn.Module):
 
     def _fall_back(self, problem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.original is None:
-            raise EquiForgeError(f"{problem}: the optimised module was loaded without the original, which could run it")
+            raise EquiForgeError(
+                f"{problem}: the optimised module was loaded without the original, which could run it: "
+                "equiforge.load(FILE, module) takes that"
+            )
         if not self._told:
             self.__dict__["_told"] = True
             warnings.warn(f"{problem}: equiforge runs the original module", stacklevel=3)
@@ -333,6 +345,14 @@ class OptimizedModule(nn.Module):
     def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The original in the mode of this module: both may be used side by side, in different ones, by several
         threads."""
+        if self._like_example:
+            with torch.no_grad():
+                problem = self._call.unlike(self._call.flatten(args, kwargs))
+            if problem is not None:
+                raise EquiForgeError(
+                    f"{problem}: the module in the file runs with arguments like those of its example alone; "
+                    "equiforge.load(FILE, module) takes the original, which runs with others too"
+                )
         if self.training or not (self._evaluating or any(part.training for part in self._parts)):
             return self.original(*args, **kwargs)
         state = self.__dict__
@@ -354,7 +374,7 @@ class OptimizedModule(nn.Module):
         """With copies of the weights, and the same kernels."""
         original = copy.deepcopy(self.original, memo)
         twin = OptimizedModule(original, self.plan, self._call, handle=self._handle, attached=self._attached)
-        same = ("original_us", "optimized_us", "_keep_original", "_differs", "_exported", "_file")
+        same = ("original_us", "optimized_us", "_keep_original", "_differs", "_like_example", "_exported", "_file")
         twin.__dict__.update({name: self.__dict__[name] for name in same})
         twin.training = self.training
         memo[id(self)] = twin

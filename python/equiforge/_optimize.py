@@ -256,8 +256,9 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
 
     Args:
         path: the file.
-        module: the module that has the weights; by default the one in the file, if it was saved with it. Where it was
-            faster than what was found, it is what the result calls, as the optimised module did.
+        module: the module that has the weights; by default the one in the file, if it was saved with it
+            (`OptimizedModule.save`; files of the command line have none), which runs with arguments like the example's
+            alone. Where it was faster than what was found, it is what the result calls, as the optimised module did.
 
     Raises:
         EquiForgeError: the file is damaged or of another version, or the module does not fit it.
@@ -271,6 +272,7 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
         call = Call.example(args, kwargs, None)
     else:
         call = call_of(plan)
+    alone = module is None
     if module is None and exported is not None:
         module = exported.module()
     fast = OptimizedModule(module, plan, call, handle=handle, attached=attached)
@@ -279,6 +281,7 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
         _exported=exported,
         _file=_file.plan_of(path),
         _keep_original=compared["keep_original"] and module is not None,
+        _like_example=alone,
         original_us=compared["original_us"],
         optimized_us=compared["optimized_us"],
     )

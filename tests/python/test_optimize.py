@@ -66,6 +66,39 @@ print(time.perf_counter() - start)
 """
 
 
+class Embedded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = torch.nn.Embedding(10, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, tokens):
+        return self.linear(self.table(tokens)).relu()
+
+
+def test_calls_unlike_the_example(tmp_path):
+    """With the original they run it; else, and where weights are missing, an error says what to do."""
+    module, tokens = Embedded().eval(), torch.randint(0, 10, (4, 3))
+    fast = equiforge.optimize(module, (tokens,), budget="3s")
+    fast.save(tmp_path / "whole.efz")
+    fast.save(tmp_path / "bare.efz", weights=False)
+    with pytest.raises(EquiForgeError, match=r"not in the file: equiforge.load\(FILE, module\)"):
+        equiforge.load(tmp_path / "bare.efz")
+    with pytest.raises(EquiForgeError, match="no parameter"):
+        equiforge.load(tmp_path / "bare.efz", torch.nn.Linear(3, 3))
+    whole, given = equiforge.load(tmp_path / "whole.efz"), equiforge.load(tmp_path / "bare.efz", module)
+    for keep in (False, True):
+        for loaded in (whole, given):
+            loaded.__dict__["_keep_original"] = keep
+            with torch.no_grad():
+                assert torch.allclose(loaded(tokens), module(tokens), atol=1e-6)
+            assert loaded(tokens).requires_grad  # the original's
+        for other in ((tokens[:2],), (tokens.int(),), (), (tokens, 1), ("x",)):
+            with pytest.raises(EquiForgeError, match="arguments like those of its example alone"):
+                whole(*other)
+        for other in (tokens[:2], tokens.int()):
+            assert torch.equal(given(other), module(other))
+
+
 def test_second_time_is_quick():
     """What is in the store takes less than a second, in this process and in another one; these may be busy ones."""
     module, inputs = workload("rmsnorm_linear/B8").make(small=True)
