@@ -188,8 +188,10 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
     build(&x);
     ef_compose(&x);
     x.result->complete = !x.cut && x.result->candidates; /* no candidate: an output that nothing fills */
-    if (x.result->candidates == 0)
+    if (x.result->candidates == 0) {
+        x.result->original = true;
         ef_keep_original(&x);
+    }
     if (x.result->candidate.count)
         qsort(x.result->candidate.at, x.result->candidate.count, sizeof(ef_candidate), by_cost);
     ef_extraction *result = x.result;

@@ -68,6 +68,7 @@ typedef struct {
     uint64_t candidates;     /* distinct complete programs */
     uint64_t fingerprint[2]; /* of the set of distinct programs, whatever the order */
     bool complete;           /* all candidates were enumerated, and there are some */
+    bool original;           /* none was found: the one there is is the program as it was given */
     double seconds;
 } ef_extraction;
 

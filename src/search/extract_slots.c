@@ -1,4 +1,5 @@
 /* Slots: which e-nodes may fill an e-class in which role (see extract.h for the conditions on candidates). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "search/extract_private.h"
@@ -320,14 +321,29 @@ static bool has_own_grid(const ef_extractor *x, const ef_eslot *s)
     return false;
 }
 
+/* By variable: the longest dimension that is cut along it. A dimension of several variables is longer than each. */
+static uint64_t *longest_cut(const ef_extractor *x)
+{
+    uint64_t *longest = ef_xcalloc(ef_var_count(x->ctx) + 1, sizeof *longest);
+    for (ef_slot_id id = 0; id < x->slots.count; id++) {
+        const ef_type_info *t = ef_type_at(x->ctx, ef_slot_type(x, id));
+        for (unsigned i = 0; i < t->places; i++) {
+            const ef_place *p = &t->place[i];
+            uint64_t extent = p->kind == EF_PARTITION ? ef_dim_extent(x->ctx, t->dim[p->dim]) : 0;
+            uint64_t *known = &longest[ef_axis_var(p->axis)];
+            *known = extent > *known ? extent : *known;
+        }
+    }
+    return longest;
+}
+
 /* A loop over a dimension that a tile can hold whole is that, with one trip. */
-static bool loops_over_little(const ef_extractor *x, const ef_option *o)
+static bool loops_over_little(const ef_extractor *x, const ef_option *o, const uint64_t *longest)
 {
     if (ef_option_op(x, o) != EF_REDUCE_P)
         return false;
-    ef_axis axis = ef_attr_reduce_at(ef_option_attr(x, o));
     const ef_policy *policy = x->scope.policy;
-    return ef_var_at(x->ctx, ef_axis_var(axis))->extent <= policy->whole_max;
+    return longest[ef_axis_var(ef_attr_reduce_at(ef_option_attr(x, o)))] <= policy->whole_max;
 }
 
 static bool holds_whole(const ef_extractor *x, const ef_eslot *s)
@@ -340,7 +356,7 @@ static bool holds_whole(const ef_extractor *x, const ef_eslot *s)
     return false;
 }
 
-static void drop_needless(ef_extractor *x, ef_eslot *s)
+static void drop_needless(ef_extractor *x, ef_eslot *s, const uint64_t *longest)
 {
     uint32_t kept = 0;
     if (keep_input(x, s))
@@ -348,7 +364,7 @@ static void drop_needless(ef_extractor *x, ef_eslot *s)
     bool own = has_own_grid(x, s), whole = holds_whole(x, s);
     for (uint32_t k = s->first; k < s->first + s->count; k++) {
         const ef_option *o = ef_option_at(x, k);
-        if (!(own && regrids(x, o)) && !(whole && loops_over_little(x, o)))
+        if (!(own && regrids(x, o)) && !(whole && loops_over_little(x, o, longest)))
             x->option_list.at[s->first + kept++] = *o;
     }
     s->count = kept;
@@ -390,9 +406,11 @@ static void compute_least(ef_extractor *x)
         s->count = kept;
     }
     find_given(x);
+    uint64_t *longest = longest_cut(x);
     for (uint32_t i = 0; i < x->slots.count; i++)
         if (x->slots.at[i].role != EF_SLOT_STORED)
-            drop_needless(x, &x->slots.at[i]);
+            drop_needless(x, &x->slots.at[i], longest);
+    free(longest);
 }
 
 void ef_slots_build(ef_extractor *x)

@@ -75,7 +75,13 @@ static bool is_heavy(const cutter *c, ef_expr e)
     return ef_dim_extent(c->ctx, ef_type_at(c->ctx, ef_dag_type(c->dag, child[0]))->dim[index]) >= SHORT;
 }
 
-/* Whether an expression only moves elements of inputs, or is made of positions and literals. */
+/* Whether an operator reads its operand as it is, at other places or in another type. */
+static bool only_reads(ef_op op)
+{
+    return ef_ops[op].class == EF_SHAPE || op == EF_CAST;
+}
+
+/* Whether an expression only reads elements of inputs, or is made of positions and literals. */
 static bool is_cheap(const cutter *c, ef_expr e)
 {
     const ef_expr *child;
@@ -86,7 +92,7 @@ static bool is_cheap(const cutter *c, ef_expr e)
     if (!(ef_ops[op].class == EF_SHAPE || ef_op_pointwise(op)))
         return false;
     for (unsigned i = 0; i < n; i++)
-        if (!(c->cheap[child[i]] == 2 || (c->cheap[child[i]] && ef_ops[op].class == EF_SHAPE)))
+        if (!(c->cheap[child[i]] == 2 || (c->cheap[child[i]] && only_reads(op))))
             return false;
     return true;
 }

@@ -3,8 +3,8 @@
  * A program that is too large for one search is cut into PARTS: intervals of its operators in the program's order, so
  * parts are convex and run one after the other; what falls apart inside an interval is several parts. Each part is a
  * program of its own, whose inputs are inputs of the whole and results of parts before it, all of them stored tensors.
- * Views of inputs, and what is made of positions and literals alone, cost nothing and belong to every part that uses
- * them.
+ * Views and casts of inputs, and what is made of positions and literals alone, cost nothing and belong to every part
+ * that uses them.
  *
  * A partition puts at most `limit` products and reductions of long dimensions into one part, and of all such cuts it is
  * the one of least estimated time: for each part the larger of its arithmetic and of the bytes that it reads and

@@ -4,17 +4,19 @@
 #include <math.h>
 #include <string.h>
 
+#include "egraph/runner.h"
 #include "search/extract.h"
 #include "search/partition.h"
 #include "support/interrupt.h"
 
-#define PARTITIONS 3u    /* of least estimated time, that are searched */
+#define PARTITIONS 3u    /* of least estimated time, that are combined */
 #define PER_PART 24u     /* candidates of a part that are combined */
 #define EXTRACTION_S 4.0 /* of one search: more rarely finds anything cheaper */
 
 struct ef_gather_store {
     ef_partitions *set;
-    ef_extraction **found; /* by part; NULL: not searched */
+    ef_extraction **found; /* by part; NULL: not searched, or nothing was found */
+    bool *searched;        /* by part */
     EF_VEC(ef_program *) composed;
     ef_arena *arena;
 };
@@ -25,7 +27,8 @@ typedef struct {
     ef_gathered *out;
     struct ef_gather_store *store;
     ef_diag *diag;
-    double share; /* of the time limits, for one search */
+    double saturation_s, extraction_s; /* left of the time limits */
+    uint32_t left;                     /* distinct parts that are not searched yet */
 } gathering;
 
 /* ---- searching ---- */
@@ -40,31 +43,57 @@ static const ef_program *program_of(const gathering *g, uint32_t part)
     return set->part.at[part].program;
 }
 
+/* A search may take its share of what time is left; what it leaves others have. */
 static void search_part(gathering *g, uint32_t number, uint32_t keep)
 {
-    ef_search_options limits = {.time_limit = g->options->saturation_s * g->share};
-    ef_extract_options wanted = {.compaction = EF_COMPACT_EARLY,
-                                 .time_limit = fmin(g->options->extraction_s * g->share, EXTRACTION_S),
-                                 .keep = keep};
+    double share = 1.0 / (g->left ? g->left : 1), start = ef_seconds();
+    ef_search_options limits = {.time_limit = g->saturation_s * share};
+    ef_extract_options wanted = {
+        .compaction = EF_COMPACT_EARLY, .time_limit = fmin(g->extraction_s * share, EXTRACTION_S), .keep = keep};
     ef_search *search = ef_search_new(program_of(g, number), &limits, g->diag);
-    if (search && ef_search_saturate(search, g->diag)) {
+    bool saturated = search && ef_search_saturate(search, g->diag);
+    double between = ef_seconds();
+    if (saturated) {
         g->store->found[number] = ef_extract(search, &wanted);
         g->out->found += g->store->found[number]->candidates;
         g->out->searches++;
     }
     ef_search_free(search);
+    g->saturation_s -= between - start;
+    g->extraction_s -= ef_seconds() - between;
+    g->left--;
 }
 
-/* Marks the distinct parts of the partitions that are used; returns how many there are. */
-static uint32_t mark_needed(const ef_partitions *set, uint32_t partitions, bool *needed)
+/* Searches the parts of a partition that were not searched yet, up to one of which nothing but itself is found: whether
+ * the partition is of use. */
+static bool search_partition(gathering *g, uint32_t number)
 {
+    const ef_partitions *set = g->store->set;
+    const ef_partition *partition = &set->list.at[number];
+    uint32_t keep = set->list.count > 1 && g->options->keep > PER_PART ? PER_PART : g->options->keep;
+    bool useful = true;
+    for (uint32_t i = 0; i < partition->parts && useful && !ef_interrupted(); i++) {
+        uint32_t like = set->part.at[partition->part[i]].like;
+        if (!g->store->searched[like])
+            search_part(g, like, keep);
+        g->store->searched[like] = true;
+        useful = g->store->found[like] && !g->store->found[like]->original;
+    }
+    return useful;
+}
+
+/* The first partitions that are of use, in their order; the first one when none is. */
+static uint32_t choose_partitions(gathering *g, uint32_t chosen[PARTITIONS])
+{
+    const ef_partitions *set = g->store->set;
     uint32_t count = 0;
-    for (uint32_t p = 0; p < partitions; p++)
-        for (uint32_t i = 0; i < set->list.at[p].parts; i++) {
-            uint32_t like = set->part.at[set->list.at[p].part[i]].like;
-            count += !needed[like];
-            needed[like] = true;
-        }
+    for (uint32_t i = 0; i < set->part.count; i++)
+        g->left += set->part.at[i].like == i;
+    for (uint32_t p = 0; p < set->list.count && count < PARTITIONS && !ef_interrupted(); p++)
+        if (search_partition(g, p))
+            chosen[count++] = p;
+    if (count == 0 && set->list.count)
+        chosen[count++] = 0;
     return count;
 }
 
@@ -142,27 +171,21 @@ static void interleave(ef_gathered *out, const uint32_t *end, uint32_t partition
 static void gather(gathering *g)
 {
     const ef_partitions *set = g->store->set;
-    uint32_t partitions = set->list.count < PARTITIONS ? set->list.count : PARTITIONS;
-    uint32_t end[PARTITIONS] = {0};
-    bool *needed = ef_xcalloc(set->part.count + 1, sizeof *needed);
-    uint32_t searches = mark_needed(set, partitions, needed), room = g->options->keep;
-    g->share = searches ? 1.0 / searches : 1;
+    uint32_t chosen[PARTITIONS], end[PARTITIONS] = {0}, room = g->options->keep;
+    uint32_t partitions = choose_partitions(g, chosen);
     g->out->partitions = partitions;
-    for (uint32_t i = 0; i < set->part.count; i++)
-        if (needed[i] && !ef_interrupted())
-            search_part(g, i, searches > 1 && room > PER_PART ? PER_PART : room);
-    for (uint32_t p = 0; p < partitions; p++) {
-        uint32_t share = room / (partitions - p);
+    for (uint32_t i = 0; i < partitions; i++) {
+        const ef_partition *p = &set->list.at[chosen[i]];
+        uint32_t share = room / (partitions - i);
         uint32_t before = g->out->list.count;
-        if (set->list.at[p].parts == 1)
-            take_whole(g, set->part.at[set->list.at[p].part[0]].like, share);
+        if (p->parts == 1)
+            take_whole(g, set->part.at[p->part[0]].like, share);
         else
-            compose(g, p, share);
+            compose(g, chosen[i], share);
         room -= g->out->list.count - before;
-        end[p] = g->out->list.count;
+        end[i] = g->out->list.count;
     }
     interleave(g->out, end, partitions);
-    free(needed);
 }
 
 ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *options, ef_diag *diag)
@@ -171,9 +194,16 @@ ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *optio
     struct ef_gather_store *store = ef_xcalloc(1, sizeof *store);
     store->set = ef_partition_program(program, NULL);
     store->found = ef_xcalloc(store->set->part.count + 1, sizeof *store->found);
+    store->searched = ef_xcalloc(store->set->part.count + 1, sizeof *store->searched);
     store->arena = ef_arena_new();
     out->store = store;
-    gathering g = {.program = program, .options = options, .out = out, .store = store, .diag = diag};
+    gathering g = {.program = program,
+                   .options = options,
+                   .out = out,
+                   .store = store,
+                   .diag = diag,
+                   .saturation_s = options->saturation_s,
+                   .extraction_s = options->extraction_s};
     gather(&g);
     return out;
 }
@@ -191,6 +221,7 @@ void ef_gathered_free(ef_gathered *gathered)
     ef_vec_free(&store->composed);
     ef_arena_free(store->arena);
     free(store->found);
+    free(store->searched);
     ef_partitions_free(store->set);
     free(store);
     ef_vec_free(&gathered->list);

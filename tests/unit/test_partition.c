@@ -280,6 +280,33 @@ static void test_searched_parts_compute_the_same(void **state)
     free(text);
 }
 
+/* Of the layers that are too large for one search, every small part has candidates other than itself. */
+static void test_parts_of_layers_have_candidates(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"tests/programs/mhc.ef", "tests/programs/diff_attn.ef"};
+    for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
+        cutting c = cut_file(files[i]);
+        const ef_partition *smallest = &c.set->list.at[0];
+        for (uint32_t p = 1; p < c.set->list.count; p++)
+            smallest = c.set->list.at[p].limit < smallest->limit ? &c.set->list.at[p] : smallest;
+        assert_true(smallest->parts > 2);
+        for (uint32_t k = 0; k < smallest->parts; k++) {
+            ef_diag diag = {0};
+            const ef_program *part = c.set->part.at[c.set->part.at[smallest->part[k]].like].program;
+            ef_search *search = ef_search_new(part, &(ef_search_options){.time_limit = 100}, &diag);
+            assert_true(search && ef_search_saturate(search, &diag));
+            ef_extraction *found = ef_extract(
+                search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 100, .state_limit = 60000});
+            if (found->original)
+                fail_msg("%s: nothing was found for part %u", files[i], k);
+            ef_extraction_free(found);
+            ef_search_free(search);
+        }
+        cutting_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_equal_layers_are_one_search),
         cmocka_unit_test(test_composition_is_best_first),
         cmocka_unit_test(test_searched_parts_compute_the_same),
+        cmocka_unit_test(test_parts_of_layers_have_candidates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
