@@ -19,7 +19,7 @@ from equiforge._native import EquiForgeError
 
 log = logging.getLogger("equiforge")
 
-OPTIONS = {"target", "budget", "store", "freeze", "progress"}
+OPTIONS = {"target", "budget", "store", "progress"}
 BUDGET = "30s"  # of a graph: compiling is waited for, and there may be many
 
 

@@ -75,9 +75,9 @@ def exported_of(path: str | os.PathLike[str]) -> ExportedProgram | None:
 
 
 def compared_of(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """{"keep_original": bool, "original_us", "optimized_us": float}: what `write` was given; defaults where there is
-    nothing. EquiForgeError when it is something else."""
-    found = {"keep_original": False, "original_us": 0.0, "optimized_us": 0.0}
+    """{"keep_original": bool, "prepared": int, "original_us", "optimized_us": float}: what `write` was given; defaults
+    where there is nothing. EquiForgeError when it is something else."""
+    found = {"keep_original": False, "prepared": 0, "original_us": 0.0, "optimized_us": 0.0}
     with zipfile.ZipFile(path) as archive:
         if COMPARED not in archive.namelist():
             return found

@@ -7,7 +7,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,8 +19,17 @@ from equiforge._calls import external
 from equiforge._kernels import EagerKernels, Kernels, NativeKernels, TritonKernels
 from equiforge._native import EquiForgeError
 from equiforge._plan import Plan, Step, Value
+from equiforge._prepare import Prepared
 
 _Holder = tuple[dict[str, Any], str]  # where a module keeps a parameter or buffer, and its name there
+
+
+def _has(module: nn.Module, name: str) -> bool:
+    path, _, last = name.rpartition(".")
+    try:
+        return isinstance(getattr(module.get_submodule(path), last), Tensor)
+    except AttributeError:
+        return False
 
 
 def _holder(module: nn.Module, value: Value) -> _Holder:
@@ -69,10 +78,12 @@ _SHARED = "what the module writes to shares its memory with another argument or 
 @dataclass(frozen=True)
 class Attached:
     """What the plan of an exported program needs beside parameters and buffers: tensors that its code made or that are
-    not saved, and the module that has the graphs (branches) that calls run; None: the original."""
+    not saved; the module that has the graphs (branches) that calls run, None: the original; and what was prepared of
+    its weights."""
 
     constants: dict[str, Tensor] = field(default_factory=dict)
     graphs: nn.Module | None = None
+    prepared: Prepared | None = None
 
     @classmethod
     def to(cls, exported: torch.export.ExportedProgram) -> Attached:
@@ -103,9 +114,13 @@ class Runner:
         lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
         self.contiguous: set[int] = set()  # values that are
         wants: list[str] = []
+        used = self._used()
         for i, value in enumerate(plan.values):
-            if value.kind in ("parameter", "buffer") and module is not None:
-                self.names[f"h{i}"], name = _holder(module, value)
+            if i not in used:  # a weight that others were prepared of, say
+                continue
+            held = self._held(value, module, attached)
+            if held is not None:
+                self.names[f"h{i}"], name = held
                 self.names[f"d{i}"], self.names[f"s{i}"] = value.dtype, torch.Size(value.shape)
                 lines.append(f"    v{i} = h{i}[{name!r}]")
                 # A kernel would read whatever is there.
@@ -129,7 +144,7 @@ class Runner:
         if targets:
             self.names["shared"] = _shared
             written = "".join(f"m{i}, " for i in sorted(targets))
-            given = "".join(f"v{i}, " for i, value in enumerate(plan.values) if value.kind != "result")
+            given = "".join(f"v{i}, " for i in sorted(used) if plan.values[i].kind != "result")
             lines.append(f"    if shared(({written}), ({given})): return {_SHARED!r}")
         last = self._last_uses()
         for number, step in enumerate(plan.steps):
@@ -150,6 +165,23 @@ class Runner:
         # Kernels know nothing of gradients; PyTorch's operators would record them.
         if any(step.region < 0 for step in plan.steps) or plan.mutations:
             self.run = torch.no_grad()(self.run)
+
+    def _used(self) -> set[int]:
+        """The values that something is made of, and the arguments."""
+        used = {i for step in self.plan.steps for i in step.ins} | {i for pair in self.plan.mutations for i in pair}
+        used |= {i for i in self.plan.outputs if isinstance(i, int)}
+        return used | {i for i, value in enumerate(self.plan.values) if value.kind == "input"}
+
+    @staticmethod
+    def _held(value: Value, module: nn.Module | None, attached: Attached) -> _Holder | None:
+        """Where a value is looked up at every call; None: it is an argument, a result, or a constant."""
+        if value.kind not in ("parameter", "buffer"):
+            return None
+        if attached.prepared is not None and value.target in attached.prepared.tensors:
+            return attached.prepared.tensors, value.target
+        if module is None or (value.target in attached.constants and not _has(module, value.target)):
+            return None
+        return _holder(module, value)
 
     def _step(self, number: int, step: Step) -> list[str]:
         lines = []
@@ -275,7 +307,9 @@ class OptimizedModule(nn.Module):
             self._modules = original._modules
             self._non_persistent_buffers_set = original._non_persistent_buffers_set
         out_spec = pytree.treespec_loads(plan.out_spec) if plan.out_spec else None
-        runner = Runner(plan, handle, original, attached or Attached(), call.device)
+        attached = attached or Attached()
+        prepared = attached.prepared
+        runner = Runner(plan, handle, original, attached, call.device)
         # Not attributes of a module: they are none of its tensors and submodules.
         self.__dict__.update(
             original=original,
@@ -288,7 +322,8 @@ class OptimizedModule(nn.Module):
             _out_spec=out_spec,
             _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
             _run=runner.run,
-            _wants_gradients=runner.wants_gradients,
+            _prepared=prepared,
+            _wants_gradients=lambda: runner.wants_gradients() or (prepared is not None and prepared.want_gradients()),
             _keep_original=False,
             _differs=False,
             _told=False,
@@ -318,6 +353,8 @@ class OptimizedModule(nn.Module):
             return self._call_original(args, kwargs)
         flat = self._call.flatten(args, kwargs)
         problem = self._call.mismatch(flat, self.training)
+        if problem is None and self._prepared is not None and not self._prepared.refresh():
+            problem = _CHANGED
         if problem is None and torch.is_grad_enabled() and self._wants_gradients():
             problem = "a parameter requires gradients, which are enabled (torch.no_grad() disables them)"
         if problem is not None:
@@ -373,7 +410,10 @@ class OptimizedModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
         """With copies of the weights, and the same kernels."""
         original = copy.deepcopy(self.original, memo)
-        twin = OptimizedModule(original, self.plan, self._call, handle=self._handle, attached=self._attached)
+        attached = self._attached
+        if attached.prepared is not None:
+            attached = replace(attached, prepared=attached.prepared.of(original))
+        twin = OptimizedModule(original, self.plan, self._call, handle=self._handle, attached=attached)
         same = ("original_us", "optimized_us", "_keep_original", "_differs", "_like_example", "_exported", "_file")
         twin.__dict__.update({name: self.__dict__[name] for name in same})
         twin.training = self.training
@@ -443,12 +483,15 @@ class OptimizedModule(nn.Module):
             raise EquiForgeError("this module was not made from a file and has none")
         if self._differs:
             raise EquiForgeError("the results of this module's kernels differ from the original's: not saved")
+        if self._prepared is not None and not weights:
+            raise EquiForgeError("a frozen module is saved with its weights: what was prepared is made of them")
         exported = self._exported if weights else None
         if exported is not None and self.original is not None:
             now = self.original.state_dict(keep_vars=True)
             exported.state_dict.update({name: now[name] for name in exported.state_dict if name in now})
         compared = {
             "keep_original": self._keep_original,
+            "prepared": self._prepared.preparation.count if self._prepared is not None else 0,
             "original_us": float(self.original_us),
             "optimized_us": float(self.optimized_us),
         }

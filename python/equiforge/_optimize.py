@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import statistics
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from equiforge import _cuda, _file, _native, _trial
+from equiforge import _cuda, _file, _native, _prepare, _trial
 from equiforge._module import Attached, Call, OptimizedModule
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
 from equiforge._plan import Plan
@@ -138,7 +139,10 @@ def optimize(  # noqa: PLR0913, PLR0917
         target: "auto", or the name of the device, to be sure what it is.
         budget: the longest that it may take: "90s", "5m", "1h" or seconds.
         store: the file that measurements are kept in; the library's own by default.
-        freeze: prepare products of weights once, in place of computing them in every call.
+        freeze: what the module computes from its parameters and buffers alone is computed once, in place of in every
+            call: sums and products of weights, casts, transposed weights, which are laid out so. It is computed anew
+            when a weight is replaced or written to (by way of `.data` PyTorch does not tell). It takes memory, beside
+            the weights. Where graphs of control flow are in the module nothing is prepared.
         progress: called with a `Progress` some times a second; False from it finishes with the best so far. By default
             a line is shown on a terminal.
 
@@ -155,8 +159,6 @@ def optimize(  # noqa: PLR0913, PLR0917
         EquiForgeError: there is no such target on this machine, or an argument is wrong.
         KeyboardInterrupt: Ctrl-C ends it within a second or two; another call goes on where it was.
     """
-    if freeze:
-        raise EquiForgeError("freeze=True is not there yet: leave it out")
     check_arguments(module, args, kwargs, target, progress)
     limit = seconds(budget)
     if isinstance(module, OptimizedModule) and module.original is not None:
@@ -167,11 +169,15 @@ def optimize(  # noqa: PLR0913, PLR0917
     gpu = _cuda.place_of(call.device.index or 0) if call.device.type == "cuda" else None
     if (gpu is None) != (target in ("cpu", "interpreter")):
         raise EquiForgeError(f"arguments and module are on {call.device}, which is no target {target!r}")
-    exported = export(module, args, kwargs or {})
+    exported = program = export(module, args, kwargs or {})
+    preparation = None
+    if freeze:
+        preparation, rest = _prepare.split(exported)
+        program = export(rest(), args, kwargs or {}) if preparation.count else exported
     report = progress or (show if sys.stderr.isatty() else None)
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
-        torch.export.save(exported, archive)
+        torch.export.save(program, archive)
         try:
             found = _native.optimize(
                 archive, result, target=target, gpu=gpu, budget_s=limit, store=store, progress=report
@@ -186,7 +192,10 @@ def optimize(  # noqa: PLR0913, PLR0917
             warnings.warn(f"equiforge: {found['note']}", stacklevel=2)
         handle = _native.PlanHandle(result)
         plan = result.read_bytes()
-    attached = Attached.to(exported)
+    attached = Attached.to(program)
+    if preparation is not None and preparation.count:
+        prepared = _prepare.Prepared(preparation, module, attached.constants)
+        attached = dataclasses.replace(attached, prepared=prepared)
     fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, attached=attached)
     fast.__dict__.update(_exported=exported, _file=plan)
     compare(fast, module, args, kwargs or {})
@@ -205,7 +214,8 @@ def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwa
 
     def restore() -> None:
         for x, before in buffers:
-            x.copy_(before)
+            if not torch.equal(x, before):
+                x.copy_(before)
 
     given = (args, kwargs)
     args, kwargs = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, given)
@@ -275,8 +285,10 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
     alone = module is None
     if module is None and exported is not None:
         module = exported.module()
-    fast = OptimizedModule(module, plan, call, handle=handle, attached=attached)
     compared = _file.compared_of(path)
+    if compared["prepared"]:
+        attached = dataclasses.replace(attached, prepared=prepared_again(path, exported, compared["prepared"], module))
+    fast = OptimizedModule(module, plan, call, handle=handle, attached=attached)
     fast.__dict__.update(
         _exported=exported,
         _file=_file.plan_of(path),
@@ -286,6 +298,16 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
         optimized_us=compared["optimized_us"],
     )
     return fast
+
+
+def prepared_again(
+    path: str | os.PathLike[str], exported: torch.export.ExportedProgram | None, count: int, module: nn.Module | None
+) -> _prepare.Prepared:
+    """What a frozen module had prepared. EquiForgeError when the file has not what it takes."""
+    preparation = _prepare.split(exported)[0] if exported is not None else None
+    if exported is None or preparation is None or preparation.count != count:
+        raise EquiForgeError(f"{path}: {count} tensors were prepared of weights that are not in the file")
+    return _prepare.Prepared(preparation, module, Attached.to(exported).constants)
 
 
 def call_of(plan: Plan) -> Call:
