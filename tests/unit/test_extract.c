@@ -168,6 +168,7 @@ static void compare(const saturated *s, const char *path, const ef_extraction *e
     assert_true(outputs <= 16);
     for (uint32_t i = 0; i < outputs; i++)
         root[i] = s->program->output[i].expr;
+    bool masks = is_literal(s->program, -INFINITY);
     ef_tiling tiling = {tile, draw_tiles(s->ctx, &rng, kept, tile, 2 * MAX_VARS), 2};
     ef_evaluation *want = ef_evaluate(s->program->dag, root, outputs, &tiling, random_input, d, 0, &diag);
     ef_evaluation *have =
@@ -176,7 +177,7 @@ static void compare(const saturated *s, const char *path, const ef_extraction *e
         fail_msg("%s, candidate %u: %s", path, index, diag.text);
     for (uint32_t i = 0; i < outputs; i++) {
         double difference =
-            d->kind == MASKS ? poisoned_difference(want, have, i) : ef_evaluation_difference(want, i, have, i, 1e-3);
+            masks ? poisoned_difference(want, have, i) : ef_evaluation_difference(want, i, have, i, 1e-3);
         if (difference <= 1e-9)
             continue;
         ef_strbuf text = {0};
@@ -207,6 +208,7 @@ static void test_candidates_compute_the_program(void **state)
         "tests/programs/mha_prefill_b16.ef",
         "tests/programs/variants/sinks.ef",
         "tests/programs/variants/gqa_decode.ef",
+        "tests/programs/variants/hidden_rows.ef",
     };
     for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
         saturated s = saturate(paths[p]);
