@@ -46,7 +46,11 @@ static void describe(ef_family *f, ef_arena *arena, const ef_families_options *o
 
 ef_tune_space ef_family_space(const ef_family *f)
 {
-    return (ef_tune_space){f->graph->params.count, f->values, f->owner, f->start, f->estimate};
+    return (ef_tune_space){.params = f->graph->params.count,
+                           .values = f->values,
+                           .owner = f->owner,
+                           .start = f->start,
+                           .estimate = f->estimate};
 }
 
 ef_schedule ef_family_schedule(const ef_family *f, const uint32_t *choice)

@@ -101,7 +101,7 @@ static void recall_one(void *user, const ef_store_result *r)
 {
     recalling *to = user;
     if (ef_family_parse(to->family, r->schedule, to->choice))
-        ef_tuner_known(to->tuner, to->number, to->choice, strcmp(r->status, "fine") == 0 ? r->us : INFINITY);
+        ef_tuner_known(to->tuner, to->number, to->choice, strcmp(r->status, "fine") == 0 ? r->us : INFINITY, NULL);
 }
 
 void ef_flight_recall(ef_flight *f, const ef_families *families, uint32_t family, ef_tuner *tuner)

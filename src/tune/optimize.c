@@ -248,7 +248,7 @@ static bool tune(run *r)
         if (r->flight->trips.count == 0 && r->flight->landed.count == 0 && ask != EF_ASK_POINT)
             return ask == EF_ASK_DONE;
         while (ef_flight_land(r->flight, r->families, 0.1, &done))
-            ef_tuner_tell(r->tuner, done.ticket, done.us);
+            ef_tuner_tell(r->tuner, done.ticket, done.us, NULL);
         expect(r, until);
     }
     return false;

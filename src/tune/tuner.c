@@ -1,16 +1,18 @@
-/* The tuner: see tuner.h. tuner.c has families and rounds, propose.c how a family chooses its next schedule. */
+/* The tuner: see tuner.h. tuner.c has families and rounds, assemble.c what a family is, propose.c how a kernel
+ * chooses its next schedule. */
 #include "tune/tuner.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "tune/propose.h"
+#include "tune/assemble.h"
 
 #define FIRST_EXPECTATION 400u
 #define LEAST_QUOTA 2u     /* measurements of a family in a round, after the first round */
 #define FIRST_QUOTA 8u     /* in the first round at most: a good family may start badly … */
 #define FIRST_SHARE 3      /* … but this part of all measurements, one of so many, is enough for that */
-#define PATIENCE 96u       /* measurements without progress, with one family left, before it is enough … */
+#define LAST_QUOTA 16u     /* of the last family, before another may take its place */
+#define PATIENCE 128u      /* measurements without progress, with one family left, before it is enough … */
 #define PATIENCE_SHARE 2   /* … and this part of all */
 #define KEEP_BY_ESTIMATE 4 /* one in so many places of the next round goes by estimate */
 
@@ -22,7 +24,8 @@ typedef struct {
 struct ef_tuner {
     ef_rng rng;
     EF_VEC(ef_tune_family *) families;
-    EF_VEC(uint32_t) left; /* families of this round, best first */
+    ef_tune_records records; /* kernels */
+    EF_VEC(uint32_t) left;   /* families of this round, best first */
     EF_VEC(ticket) tickets;
     uint32_t round, quota, outstanding;
     uint64_t expected, since_progress, asked;
@@ -44,6 +47,9 @@ void ef_tuner_free(ef_tuner *t)
         return;
     for (uint32_t i = 0; i < t->families.count; i++)
         ef_tune_family_free(t->families.at[i]);
+    for (uint32_t i = 0; i < t->records.count; i++)
+        ef_tune_kernel_free(t->records.at[i].kernel);
+    ef_vec_free(&t->records);
     ef_vec_free(&t->families);
     ef_vec_free(&t->left);
     ef_vec_free(&t->tickets);
@@ -53,13 +59,13 @@ void ef_tuner_free(ef_tuner *t)
 uint32_t ef_tuner_add(ef_tuner *t, const ef_tune_space *space)
 {
     uint32_t number = t->families.count;
-    ef_vec_push(&t->families, ef_tune_family_new(space));
+    ef_vec_push(&t->families, ef_tune_family_new(space, number));
     ef_vec_push(&t->left, number);
     t->quota = 1;
     return number;
 }
 
-bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double us)
+bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double us, const double *kernel_us)
 {
     ef_tune_family *f = t->families.at[family];
     if (!ef_tune_family_has(f, choice))
@@ -67,7 +73,7 @@ bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double
     int fresh;
     uint32_t point = ef_tune_family_point(f, choice, &fresh);
     if (fresh)
-        ef_tune_family_tell(f, point, us);
+        ef_tune_family_tell(f, &t->records, point, us, kernel_us);
     t->best = fmin(t->best, f->best);
     return true;
 }
@@ -83,10 +89,10 @@ void ef_tuner_expect(ef_tuner *t, uint64_t measurements)
 
 /* ---- rounds ---- */
 
-static double key_of(const ef_tuner *t, uint32_t family, bool by_estimate)
+static double key_of(ef_tuner *t, uint32_t family, bool by_estimate)
 {
-    const ef_tune_family *f = t->families.at[family];
-    return by_estimate ? f->estimate : f->best;
+    ef_tune_family *f = t->families.at[family];
+    return by_estimate ? f->estimate : ef_tune_family_promise(f, &t->records);
 }
 
 /* Sorts families, equals in their old order. Insertion: they are few and nearly sorted. */
@@ -102,17 +108,6 @@ static void sort_left(ef_tuner *t, uint32_t from, bool by_estimate)
         }
 }
 
-/* Every family that still has something to try, after those of the last round had nothing left. */
-static bool bring_all_back(ef_tuner *t)
-{
-    t->left.count = 0;
-    for (uint32_t i = 0; i < t->families.count; i++)
-        if (!ef_tune_family_dry(t->families.at[i]))
-            ef_vec_push(&t->left, i);
-    sort_left(t, 0, false);
-    return t->left.count > 0;
-}
-
 static uint32_t rounds_after(uint32_t families)
 {
     uint32_t rounds = 1;
@@ -123,23 +118,32 @@ static uint32_t rounds_after(uint32_t families)
     return rounds;
 }
 
-/* The better half goes on. A family whose first result is still to come is judged by its estimate. */
+/* Every family that still has something to try. */
+static void bring_all(ef_tuner *t)
+{
+    t->left.count = 0;
+    for (uint32_t i = 0; i < t->families.count; i++)
+        if (!ef_tune_family_dry(t->families.at[i]))
+            ef_vec_push(&t->left, i);
+}
+
+/* Half as many go on, the most promising ones of all: what was found for a kernel meanwhile may bring a family back
+ * that was left out before. */
 static bool next_round(ef_tuner *t)
 {
     uint32_t kept = (t->left.count + 1) / 2, by_estimate = t->round < 2 ? kept / KEEP_BY_ESTIMATE : 0;
-    uint32_t count = 0;
-    sort_left(t, 0, false);
-    sort_left(t, kept - by_estimate, true);
-    for (uint32_t i = 0; i < kept; i++)
-        if (!ef_tune_family_dry(t->families.at[t->left.at[i]]))
-            t->left.at[count++] = t->left.at[i];
-    t->left.count = count;
-    if (count == 0 && !bring_all_back(t))
+    bring_all(t);
+    kept = kept < t->left.count ? kept : t->left.count;
+    if (t->left.count == 0)
         return false;
+    kept = kept ? kept : 1;
+    sort_left(t, 0, false);
+    sort_left(t, kept - (by_estimate < kept ? by_estimate : 0), true);
+    t->left.count = kept;
     sort_left(t, 0, false);
     t->round++;
-    uint64_t share = t->expected / rounds_after(t->left.count) / t->left.count;
-    t->quota = share < LEAST_QUOTA ? LEAST_QUOTA : share > UINT32_MAX ? UINT32_MAX : (uint32_t)share;
+    uint64_t share = t->expected / rounds_after(kept) / kept, most = kept == 1 ? LAST_QUOTA : UINT32_MAX;
+    t->quota = share < LEAST_QUOTA ? LEAST_QUOTA : share > most ? (uint32_t)most : (uint32_t)share;
     for (uint32_t i = 0; i < t->left.count; i++)
         t->families.at[t->left.at[i]]->asked = 0;
     return true;
@@ -177,7 +181,7 @@ ef_ask ef_tuner_ask(ef_tuner *t, ef_tune_point *point)
         if (!next_round(t) || !(f = next_family(t, &number)))
             return t->outstanding ? EF_ASK_WAIT : EF_ASK_DONE;
     }
-    uint32_t id = ef_tune_propose(f, &t->rng);
+    uint32_t id = ef_tune_assemble(f, &t->records, &t->rng);
     f->asked++;
     t->asked++;
     t->since_progress++;
@@ -188,14 +192,14 @@ ef_ask ef_tuner_ask(ef_tuner *t, ef_tune_point *point)
     return EF_ASK_POINT;
 }
 
-void ef_tuner_tell(ef_tuner *t, uint64_t number, double us)
+void ef_tuner_tell(ef_tuner *t, uint64_t number, double us, const double *kernel_us)
 {
     ticket *answered = number < t->tickets.count ? &t->tickets.at[number] : NULL;
     if (!answered || answered->told)
         return;
     answered->told = true;
     t->outstanding--;
-    ef_tune_family_tell(t->families.at[answered->family], answered->point, us);
+    ef_tune_family_tell(t->families.at[answered->family], &t->records, answered->point, us, kernel_us);
     /* Noise is no progress. */
     if (us < 0.995 * t->best)
         t->since_progress = 0;
