@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,20 @@ def load_text(source: str, name: str) -> ModuleType:
     module = ModuleType(name)
     exec(compile(source, f"<{name}>", "exec"), module.__dict__)
     return module
+
+
+def steps(module: ModuleType) -> list[Callable[..., None]]:
+    """What launch(inputs, outputs, temps) does, statement by statement: the launches of single kernels."""
+    path = module.__file__
+    tree = ast.parse(Path(path).read_text(encoding="utf-8")) if path else ast.Module([], [])
+    launch = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "launch"), None)
+    found = []
+    for statement in launch.body if launch else []:
+        single = ast.FunctionDef(**{**vars(launch), "name": "step", "body": [statement]})
+        scope: dict[str, Any] = {}
+        exec(compile(ast.Module([single], []), str(path), "exec"), module.__dict__, scope)
+        found.append(scope["step"])
+    return found
 
 
 def empty(module: ModuleType, which: str, device: torch.device | str) -> list[torch.Tensor]:

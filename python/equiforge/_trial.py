@@ -10,7 +10,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -503,11 +503,27 @@ class Trial:
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
         return self.timer(lambda inputs: module.launch(inputs, outputs, temps), repeat, best_us, seconds)
 
-    def judge(
-        self, module: ModuleType, check: int, repeat: int, best_us: float, seconds: float = 0.0
-    ) -> dict[str, float | int]:
-        """Checks a module on `check` distributions, or on all when it comes near the best, and times it."""
-        found: dict[str, float | int] = {}
+    def kernel_times(self, module: ModuleType, repeat: int, estimate: float, seconds: float) -> list[float]:
+        """Cold microseconds of each kernel of a module by itself, in some `seconds`; none of a module with one."""
+        steps = _source.steps(module)
+        if len(steps) < 2:
+            return []
+        outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
+        module.launch(self.timer.sets[0], outputs, temps)  # what kernels read is there
+
+        def time_one(step: Callable[..., None]) -> float:
+            return self.clock.median(
+                lambda inputs: step(inputs, outputs, temps), self.timer.sets, repeat, estimate, seconds / len(steps)
+            )
+
+        return [time_one(step) for step in steps]
+
+    def judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
+        """Checks a module on `check` distributions, or on all when it comes near the best, and times it, its `kernels`
+        too where that is wanted: `how` is a request to measure (docs/workers.md)."""
+        check, repeat, best_us = how.get("check", 0), how.get("repeat", 10), how.get("best_us") or 0.0
+        seconds = how.get("seconds") or 0.0
+        found: dict[str, Any] = {}
         if check:
             found["rel_l2"] = self.validate(module, 0, 1)
         cold, warm = self.time(module, repeat, best_us, seconds)
@@ -515,4 +531,6 @@ class Trial:
             count = len(self.cases) if best_us and cold <= NEAR * best_us else min(check, len(self.cases))
             found["rel_l2"] = max(found["rel_l2"], self.validate(module, 1, count - 1))
             found["checked"] = count
+        if how.get("kernels") and not (best_us and cold > FAR * best_us):
+            found["kernel_us"] = self.kernel_times(module, max(1, repeat // 2), cold, seconds)
         return {**found, "us": cold, "warm_us": warm}

@@ -143,13 +143,7 @@ class Worker:
         if self.device.type == "cuda":
             _source.use_cache(path.parent / "triton")
         module = _source.load(path)
-        found = self.trial.judge(
-            module,
-            request.get("check", 0),
-            request.get("repeat", 10),
-            request.get("best_us") or 0.0,
-            request.get("seconds") or 0.0,
-        )
+        found = self.trial.judge(module, request)
         return {"ok": True, **found}
 
 

@@ -491,3 +491,18 @@ uint64_t ef_codegen_c(const ef_kgraph *g, const ef_schedule *s, const char *name
     }
     return size + scratch * s->threads + 64;
 }
+
+void ef_codegen_c_timed(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out)
+{
+    uint64_t *offset = ef_xcalloc(g->buffers.count + 1, sizeof *offset), size = ef_sched_plan(g, s, offset);
+    free(offset);
+    ef_strbuf_printf(
+        out, "\nvoid %s_timed(void *const *in, void *const *out, char *work, int threads, double *us)\n{\n", name);
+    ef_strbuf_puts(out, "    double start = omp_get_wtime(), now;\n");
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        ef_strbuf_printf(out,
+                         "    %s_k%u(in, out, work, work + %" PRIu64 ", threads);\n"
+                         "    now = omp_get_wtime();\n    us[%u] = 1e6 * (now - start);\n    start = now;\n",
+                         name, i, size, i);
+    ef_strbuf_printf(out, "}\nconst int %s_kernels = %" PRIu32 ";\n", name, g->kernels.count);
+}

@@ -16,4 +16,12 @@ void ef_codegen_c_runtime(ef_strbuf *out);
 uint64_t ef_codegen_c(const ef_kgraph *graph, const ef_schedule *schedule, const char *name, ef_strbuf *out,
                       ef_diag *diag);
 
+/* Appends to a printed program what times its kernels:
+ *
+ *     void NAME_timed(void *const *in, void *const *out, char *work, int threads, double *us);
+ *     const int NAME_kernels;
+ *
+ * does the same as NAME and says what each kernel took. */
+void ef_codegen_c_timed(const ef_kgraph *graph, const ef_schedule *schedule, const char *name, ef_strbuf *out);
+
 #endif

@@ -282,3 +282,78 @@ uint64_t ef_kgraph_family_without(const ef_kgraph *g, const bool *gone)
     free(buffer);
     return all;
 }
+
+/* ---- one kernel ---- */
+
+/* What stands in a buffer does not matter, only which are the same. */
+static void number_buffers(const ef_kgraph *g, const ef_kernel *k, uint64_t *buffer)
+{
+    uint64_t count = 0;
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *node = ef_kernel_node(k, id);
+        if (node->op != EF_K_BUFFER || buffer[node->attr])
+            continue;
+        const ef_kbuffer *b = &g->buffers.at[node->attr];
+        uint64_t hash = mix(++count, mix(b->dtype, b->rank));
+        for (unsigned i = 0; i < b->rank; i++)
+            hash = mix(hash, b->dim[i]);
+        buffer[node->attr] = hash | 1;
+    }
+}
+
+static uint64_t hash_params(const ef_kgraph *g, uint32_t kernel)
+{
+    const ef_kernel *k = g->kernels.at[kernel];
+    uint64_t hash = 5;
+    for (uint32_t i = 0; i < g->params.count; i++)
+        if (g->params.at[i].kernel == kernel)
+            hash = mix(hash, mix(g->params.at[i].kind, g->params.at[i].axis));
+    for (uint32_t i = 0; i < k->iters.count; i++)
+        if (k->iters.at[i].kind != EF_ITER_PICK)
+            hash = mix(hash, g->params.at[k->iters.at[i].param].kernel == EF_NONE);
+    return hash;
+}
+
+uint64_t ef_kgraph_kernel(const ef_kgraph *g, uint32_t kernel)
+{
+    const ef_kernel *k = g->kernels.at[kernel];
+    uint64_t *buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer);
+    hashing h = {.graph = g, .kernel = k, .buffer = buffer};
+    h.node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *h.node);
+    number_buffers(g, k, buffer);
+    uint64_t hash = hash_params(g, kernel);
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        hash = mix(hash, mix(hash_store(&h, &k->stores.at[s]), g->buffers.at[k->stores.at[s].buffer].dtype));
+    free(h.node);
+    free(buffer);
+    return hash | 1;
+}
+
+static bool counts_axis(const ef_kgraph *g, uint32_t buffer, ef_axis axis)
+{
+    const ef_kbuffer *b = &g->buffers.at[buffer];
+    const ef_var *atom;
+    for (unsigned d = 0; d < b->rank; d++)
+        for (unsigned i = 0, count = ef_dim_atoms(g->ctx, b->dim[d], &atom); i < count; i++)
+            if (ef_var_at(g->ctx, atom[i])->kind == EF_VAR_COUNT && ef_var_at(g->ctx, atom[i])->axis == axis)
+                return true;
+    return false;
+}
+
+bool ef_kgraph_kernel_uses(const ef_kgraph *g, uint32_t kernel, uint32_t param)
+{
+    const ef_kernel *k = g->kernels.at[kernel];
+    ef_axis axis = g->params.at[param].axis;
+    for (uint32_t i = 0; i < k->iters.count; i++)
+        if (k->iters.at[i].kind != EF_ITER_PICK && k->iters.at[i].param == param)
+            return true;
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *node = ef_kernel_node(k, id);
+        if (node->op == EF_K_BUFFER && counts_axis(g, (uint32_t)node->attr, axis))
+            return true;
+    }
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        if (counts_axis(g, k->stores.at[s].buffer, axis))
+            return true;
+    return false;
+}

@@ -176,6 +176,12 @@ uint64_t ef_kgraph_family(const ef_kgraph *graph);
  * that the graph has under such a schedule. `gone`: by iterator, those of all kernels one after the other. */
 uint64_t ef_kgraph_family_without(const ef_kgraph *graph, const bool *gone);
 
+/* One kernel by itself: what it does to tensors of these types, and its parameters. Kernels of graphs of one context
+ * that have the same number take the same time under the same values of their parameters, one after the other. */
+uint64_t ef_kgraph_kernel(const ef_kgraph *graph, uint32_t kernel);
+/* Whether a parameter that shapes buffers matters to a kernel. */
+bool ef_kgraph_kernel_uses(const ef_kgraph *graph, uint32_t kernel, uint32_t param);
+
 /* cover.c: the distinct families of some graphs of one program. representative[i] is i itself, an earlier graph of the
  * same family, or a graph with a schedule under which it runs as graph i does: one whose loop or grid axis takes the
  * whole extent where graph i has none. Returns how many represent themselves. */

@@ -292,16 +292,24 @@ static bool refer(ef_bench *b, const ef_bench_options *o, ef_diag *diag)
 
 /* ---- timing ---- */
 
+typedef void (*timed_entry)(void *const *in, void *const *out, char *work, int threads, double *us);
+
 typedef struct {
     ef_entry entry;
     char *work;
     int threads;
+    timed_entry timed; /* says what each kernel takes; NULL: that is not asked */
+    uint32_t kernels;
+    double *kernel_us; /* of the last call */
 } callee;
 
 static double call_us(const callee *c, const ef_data *data)
 {
     double start = now_us();
-    c->entry(data->in, data->out, c->work, c->threads);
+    if (c->timed)
+        c->timed(data->in, data->out, c->work, c->threads, c->kernel_us);
+    else
+        c->entry(data->in, data->out, c->work, c->threads);
     return now_us() - start;
 }
 
@@ -330,21 +338,59 @@ static bool is_enough(const double *time, uint32_t count, double total, const ef
     return (how->seconds > 0 && total > how->seconds * 1e6) || (count >= 3 && total > TOO_LONG_US);
 }
 
+/* Of so many calls the kernels' times are kept. */
+#define KERNEL_CALLS 64u
+
+typedef struct {
+    uint32_t calls;
+    double us[EF_BENCH_KERNELS][KERNEL_CALLS];
+} kernel_times;
+
+static void keep_kernels(const callee *c, kernel_times *times)
+{
+    if (!c->timed || times->calls == KERNEL_CALLS)
+        return;
+    for (uint32_t k = 0; k < c->kernels; k++)
+        times->us[k][times->calls] = c->kernel_us[k];
+    times->calls++;
+}
+
+static void tell_kernels(const callee *c, kernel_times *times, ef_bench_timing *t)
+{
+    t->kernels = times->calls ? c->kernels : 0;
+    for (uint32_t k = 0; k < t->kernels; k++)
+        t->kernel_us[k] = median(times->us[k], times->calls);
+}
+
 /* `first`: what the last call took, when the caller made one; else 0. A long call needs no other to warm up. */
-static double time_cold(const ef_bench *b, const callee *c, const ef_bench_how *how, double first)
+static double time_calls(const ef_bench *b, const callee *c, const ef_bench_how *how, double first,
+                         kernel_times *kernels)
 {
     double time[MAX_CALLS], total = 0;
     uint32_t count = 0, repeat = how->repeat < 1 ? 1 : how->repeat > MAX_CALLS ? MAX_CALLS : how->repeat;
     time[0] = first > 0 ? first : call_us(c, &b->copy[b->copies - 1]);
-    if (is_enough(time, 1, time[0], how))
+    if (is_enough(time, 1, time[0], how)) {
+        keep_kernels(c, kernels);
         return time[0];
+    }
     while (count < MAX_CALLS && (count < repeat || total < ENOUGH_US)) {
         time[count] = call_us(c, &b->copy[count % b->copies]);
         total += time[count++];
+        keep_kernels(c, kernels);
         if (is_enough(time, count, total, how))
             break;
     }
     return median(time, count);
+}
+
+static double time_cold(const ef_bench *b, const callee *c, const ef_bench_how *how, double first, ef_bench_timing *t)
+{
+    kernel_times *kernels = ef_xcalloc(1, sizeof *kernels);
+    double us = time_calls(b, c, how, first, kernels);
+    if (t)
+        tell_kernels(c, kernels, t);
+    free(kernels);
+    return us;
 }
 
 /* What no cache holds anyway, or takes long, has one time. */
@@ -426,7 +472,7 @@ static bool whole_open(ef_bench *b, ef_diag *diag)
 static callee whole_callee(const ef_bench *b)
 {
     const ef_native *n = b->sampled ? &b->whole : &b->part.native;
-    return (callee){n->entry, n->work, n->threads};
+    return (callee){.entry = n->entry, .work = n->work, .threads = n->threads};
 }
 
 /* Calls the program as it is on the first distribution and keeps what it computes; the call's time. */
@@ -446,7 +492,7 @@ static double run_whole(ef_bench *b)
 /* How long a call should take, by the part's; nothing that takes longer than all the time there is is begun. */
 static bool is_affordable(ef_bench *b, const ef_bench_options *o, ef_diag *diag)
 {
-    callee c = {b->part.native.entry, b->part.native.work, b->part.native.threads};
+    callee c = {.entry = b->part.native.entry, .work = b->part.native.work, .threads = b->part.native.threads};
     double expected_s = call_us(&c, &b->part.data) * 1e-6 / b->sample.share;
     if (o->seconds <= 0 || expected_s < 2 * o->seconds)
         return true;
@@ -464,7 +510,7 @@ static bool time_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_basel
         return false;
     double first = b->sampled ? run_whole(b) : 0;
     callee c = whole_callee(b);
-    baseline->us = time_cold(b, &c, &how, first);
+    baseline->us = time_cold(b, &c, &how, first, NULL);
     return true;
 }
 
@@ -610,7 +656,7 @@ static ef_bench_status measure(ef_bench *b, const callee *c, uint64_t work_bytes
     }
     if (how->check && !check_on(b, c, work_bytes, 0, t, &us, diag))
         return EF_BENCH_WRONG;
-    t->us = time_cold(b, c, how, us > TOO_LONG_US / 10 ? us : 0);
+    t->us = time_cold(b, c, how, us > TOO_LONG_US / 10 ? us : 0, t);
     bool near = how->best_us > 0 && t->us <= NEAR * how->best_us;
     if (how->check && !check_rest(b, c, work_bytes, near ? b->draws : how->check, t, diag))
         return EF_BENCH_WRONG;
@@ -630,10 +676,25 @@ static bool enough_work(ef_bench *b, uint64_t bytes)
     return true;
 }
 
+/* The function that times kernels, when there are several, and it is there. */
+static void find_timed(ef_library *library, const char *entry, const ef_bench_how *how, callee *c)
+{
+    char symbol[160];
+    snprintf(symbol, sizeof symbol, "%.120s_kernels", entry);
+    const int *kernels = how->kernels ? ef_library_symbol(library, symbol) : NULL;
+    if (!kernels || *kernels < 2 || *kernels > (int)EF_BENCH_KERNELS)
+        return;
+    snprintf(symbol, sizeof symbol, "%.120s_timed", entry);
+    void *address = ef_library_symbol(library, symbol);
+    memcpy(&c->timed, &address, sizeof address);
+    c->kernels = (uint32_t)*kernels;
+}
+
 ef_bench_status ef_bench_measure(ef_bench *b, const char *artifact, const char *entry, const ef_bench_how *how,
                                  ef_bench_timing *timing, ef_diag *diag)
 {
     char symbol[160];
+    double kernel_us[EF_BENCH_KERNELS];
     *timing = (ef_bench_timing){0};
     ef_library *library = ef_library_open(artifact, diag);
     if (!library)
@@ -650,6 +711,8 @@ ef_bench_status ef_bench_measure(ef_bench *b, const char *artifact, const char *
         status = EF_BENCH_MEMORY;
     } else {
         c.work = b->work;
+        c.kernel_us = kernel_us;
+        find_timed(library, entry, how, &c);
         status = measure(b, &c, *bytes, how, timing, diag);
     }
     ef_library_free(library);

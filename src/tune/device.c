@@ -165,6 +165,7 @@ static void find_cpu(uint32_t threads, ef_device *device)
                           .command = cpu_command,
                           .identity = cpu_identity,
                           .print = cpu_print,
+                          .print_timed = ef_codegen_c_timed,
                           .reference = cpu_reference,
                           .threads = threads ? threads : ef_processors()};
 }

@@ -29,6 +29,34 @@ static uint32_t nearest(const uint64_t *value, uint32_t count, uint64_t wanted)
     return i;
 }
 
+/* The number of a kernel and of the values that its parameters may have. */
+static uint64_t kernel_identity(const ef_family *f, uint32_t kernel)
+{
+    uint64_t hash = ef_kgraph_kernel(f->graph, kernel);
+    for (uint32_t i = 0; i < f->graph->params.count; i++)
+        if (f->owner[i] == kernel) {
+            uint64_t more[] = {hash, f->values[i], f->domain[i][0]};
+            hash = ef_hash(more, sizeof more);
+        }
+    return hash | 1;
+}
+
+static void describe_kernels(ef_family *f, ef_arena *arena)
+{
+    uint32_t kernels = f->graph->kernels.count, params = f->graph->params.count;
+    f->identity = ef_arena_alloc(arena, kernels * sizeof *f->identity);
+    f->kernel_estimate = ef_arena_alloc(arena, kernels * sizeof *f->kernel_estimate);
+    f->uses = ef_arena_alloc(arena, (size_t)kernels * params * sizeof *f->uses);
+    f->key = ef_arena_alloc(arena, params * sizeof *f->key);
+    for (uint32_t i = 0; i < params; i++)
+        f->key[i] = (uint64_t)f->graph->params.at[i].kind << 32 | f->graph->params.at[i].axis;
+    for (uint32_t k = 0; k < kernels; k++) {
+        f->identity[k] = kernel_identity(f, k);
+        for (uint32_t i = 0; i < params; i++)
+            f->uses[(size_t)k * params + i] = f->owner[i] == EF_NONE && ef_kgraph_kernel_uses(f->graph, k, i);
+    }
+}
+
 static void describe(ef_family *f, ef_arena *arena, const ef_families_options *options)
 {
     uint32_t count = f->graph->params.count;
@@ -42,6 +70,23 @@ static void describe(ef_family *f, ef_arena *arena, const ef_families_options *o
         f->owner[i] = f->graph->params.at[i].kernel;
         f->start[i] = nearest(f->domain[i], f->values[i], f->schedule.value[i]);
     }
+    describe_kernels(f, arena);
+}
+
+#define WIDE UINT64_C(0x9e3779b97f4a7c15)
+
+uint64_t ef_family_wide_hash(const ef_family *f)
+{
+    return ef_kgraph_is_narrow(f->graph) ? ef_hash(&(uint64_t[]){f->hash, WIDE}, 2 * sizeof(uint64_t)) : f->hash;
+}
+
+bool ef_family_widen(ef_family *f)
+{
+    uint64_t wide = ef_family_wide_hash(f);
+    if (!ef_kgraph_widen(f->graph))
+        return false;
+    f->hash = wide;
+    return true;
 }
 
 ef_tune_space ef_family_space(const ef_family *f)
@@ -50,7 +95,12 @@ ef_tune_space ef_family_space(const ef_family *f)
                            .values = f->values,
                            .owner = f->owner,
                            .start = f->start,
-                           .estimate = f->estimate};
+                           .estimate = f->estimate,
+                           .kernels = f->graph->kernels.count,
+                           .identity = f->identity,
+                           .kernel_estimate = f->kernel_estimate,
+                           .uses = f->uses,
+                           .key = f->key};
 }
 
 ef_schedule ef_family_schedule(const ef_family *f, const uint32_t *choice)
@@ -229,6 +279,7 @@ static void rank(ef_families *all, const ef_families_options *options, double un
             continue;
         }
         f->estimate = ranking.us;
+        memcpy(f->kernel_estimate, ranking.kernel_us, f->graph->kernels.count * sizeof *ranking.kernel_us);
         ef_ranking_free(&ranking);
     }
     if (all->list.count > 2 && target)

@@ -16,8 +16,12 @@ typedef struct {
     uint32_t *values; /* by parameter: how many values it has */
     uint32_t *owner, *start;
     uint64_t (*domain)[EF_SCHEDULE_VALUES];
-    ef_schedule schedule;  /* the one to start with */
-    const ef_expr *output; /* of the candidate, in `dag` */
+    uint64_t *identity;      /* by kernel: equal kernels of all families have one */
+    double *kernel_estimate; /* by kernel: optimistic, microseconds; 0: not known */
+    bool *uses;              /* kernel * parameters + parameter: it depends on this one, which shapes buffers */
+    uint64_t *key;           /* by parameter that shapes buffers: which it is in all families */
+    ef_schedule schedule;    /* the one to start with */
+    const ef_expr *output;   /* of the candidate, in `dag` */
     ef_dag *dag;
 } ef_family;
 
@@ -44,6 +48,10 @@ void ef_families_free(ef_families *families);
 
 /* What the tuner has to know of a family; valid as long as the family. */
 ef_tune_space ef_family_space(const ef_family *family);
+/* Stores its temporaries in f32 from now on, which makes it another family; false when it does already. */
+bool ef_family_widen(ef_family *family);
+/* The hash that it has when it is widened. */
+uint64_t ef_family_wide_hash(const ef_family *family);
 /* The schedule of a choice. Freed by ef_schedule_free. */
 ef_schedule ef_family_schedule(const ef_family *family, const uint32_t *choice);
 /* A schedule as text, "k0.m.0=16 k0.k.1=64", what there is to choose only; and back. False when the text is of another

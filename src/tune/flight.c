@@ -33,6 +33,7 @@ ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_
         return NULL;
     }
     ef_flight *f = ef_xcalloc(1, sizeof *f);
+    f->arena = ef_arena_new();
     f->device = device;
     f->pool = pool;
     f->room = ef_pool_compilers(pool) + AHEAD;
@@ -56,6 +57,7 @@ void ef_flight_free(ef_flight *f)
     for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
         free(f->kept[i].artifact);
     json_decref(f->program_request);
+    ef_arena_free(f->arena);
     free(f);
 }
 
@@ -94,22 +96,52 @@ bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
 typedef struct {
     const ef_family *family;
     uint32_t number, *choice;
+    double *kernel_us;
     ef_tuner *tuner;
 } recalling;
+
+/* A list of so many numbers. */
+static bool read_times(const json_t *list, double *us, uint32_t count)
+{
+    if (!json_is_array(list) || json_array_size(list) != count)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        us[i] = json_number_value(json_array_get(list, i));
+        if (!(us[i] >= 0 && isfinite(us[i])))
+            return false;
+    }
+    return count > 0;
+}
 
 static void recall_one(void *user, const ef_store_result *r)
 {
     recalling *to = user;
+    json_t *list = r->kernel_us[0] ? json_loads(r->kernel_us, 0, NULL) : NULL;
+    bool timed = read_times(list, to->kernel_us, to->family->graph->kernels.count);
     if (ef_family_parse(to->family, r->schedule, to->choice))
-        ef_tuner_known(to->tuner, to->number, to->choice, strcmp(r->status, "fine") == 0 ? r->us : INFINITY, NULL);
+        ef_tuner_known(to->tuner, to->number, to->choice, strcmp(r->status, "fine") == 0 ? r->us : INFINITY,
+                       timed ? to->kernel_us : NULL);
+    json_decref(list);
+}
+
+static void found_one(void *user, const ef_store_result *r)
+{
+    (void)r;
+    *(bool *)user = true;
 }
 
 void ef_flight_recall(ef_flight *f, const ef_families *families, uint32_t family, ef_tuner *tuner)
 {
-    const ef_family *of = &families->list.at[family];
-    recalling to = {of, family, ef_xcalloc(of->graph->params.count + 1, sizeof(uint32_t)), tuner};
+    ef_family *of = &families->list.at[family];
+    bool widened = false;
+    ef_store_results(f->store, f->program, f->identity, ef_family_wide_hash(of), found_one, &widened);
+    if (widened)
+        ef_family_widen(of);
+    recalling to = {of, family, ef_xcalloc(of->graph->params.count + 1, sizeof(uint32_t)),
+                    ef_xcalloc(of->graph->kernels.count + 1, sizeof(double)), tuner};
     ef_store_results(f->store, f->program, f->identity, of->hash, recall_one, &to);
     free(to.choice);
+    free(to.kernel_us);
 }
 
 static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, const char *status, const char *error)
@@ -120,8 +152,15 @@ static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, co
         return;
     ef_family_print(family, t->choice, &schedule);
     bool fine = isfinite(t->us);
-    ef_store_put(f->store, &(ef_store_result){f->program, f->identity, family->hash, schedule.text ? schedule.text : "",
-                                              fine ? t->us : 0, t->warm_us, t->rel_l2, status, error});
+    json_t *list = json_array();
+    for (uint32_t k = 0; fine && t->kernel_us && k < family->graph->kernels.count; k++)
+        json_array_append_new(list, json_real(t->kernel_us[k]));
+    char *times = json_array_size(list) ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    ef_store_put(f->store,
+                 &(ef_store_result){f->program, f->identity, family->hash, schedule.text ? schedule.text : "",
+                                    fine ? t->us : 0, t->warm_us, t->rel_l2, status, error, times ? times : ""});
+    free(times);
+    json_decref(list);
     ef_strbuf_free(&schedule);
 }
 
@@ -176,7 +215,7 @@ static void land(ef_flight *f, const ef_families *families, ef_trip *t, const ch
         f->best = *t;
     if (!fine)
         snprintf(f->last_error, sizeof f->last_error, "%s", error);
-    ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2}));
+    ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2, t->kernel_us, t->checked}));
     keep(f, families, t, status, error);
     if (!fine || !t->artifact || !keep_artifact(f, t))
         drop_artifact(t);
@@ -210,12 +249,10 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
     if (!t->check && f->until > 0)
         seconds = fmin(seconds, fmax(f->until - ef_seconds(), 0) + LAST_S);
     snprintf(key, sizeof key, "m%" PRIu64, f->number++);
-    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f}", "do", "measure", "key", key, "artifact",
-                                artifact, "entry", ENTRY, "repeat", (int)t->repeat, "check",
-                                t->check      ? t->check
-                                : best_us > 0 ? 1
-                                              : EF_CHECK_ALL,
-                                "best_us", t->check ? 0.0 : best_us, "seconds",
+    int check = t->check ? t->check : best_us > 0 ? 1 : EF_CHECK_ALL;
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:i, s:f, s:f}", "do", "measure", "key", key,
+                                "artifact", artifact, "entry", ENTRY, "repeat", (int)t->repeat, "kernels", !t->check,
+                                "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
                                 t->seconds > 0 ? t->seconds : CALLS_S + CALLS_TIMES * 1e-6 * best_us);
     t->measuring = true;
     t->job = ef_pool_measure(f->pool, request, seconds);
@@ -241,6 +278,8 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     ef_schedule schedule = ef_family_schedule(family, t.choice);
     t.narrow = ef_kgraph_is_narrow(family->graph);
     bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
+    if (printed && f->device->print_timed && family->graph->kernels.count > 1)
+        f->device->print_timed(family->graph, &schedule, ENTRY, &source);
     ef_schedule_free(&schedule);
     t.source = printed ? ef_hash(source.text, source.length) : 0;
     const ef_known_source *same = printed ? same_source(f, t.source) : NULL;
@@ -250,6 +289,8 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         t.us = same->us;
         t.warm_us = same->warm_us;
         t.rel_l2 = same->rel_l2;
+        t.kernel_us = same->kernel_us;
+        t.checked = same->checked;
         ef_vec_push(&f->landed, t);
     } else if (kept_artifact(f, t.source)) {
         send_to_measure(f, &t, kept_artifact(f, t.source));
@@ -278,6 +319,10 @@ static void measured(ef_flight *f, const ef_families *families, ef_trip *t, cons
     t->us = json_number_value(json_object_get(reply, "us"));
     t->warm_us = json_number_value(json_object_get(reply, "warm_us"));
     t->rel_l2 = json_number_value(json_object_get(reply, "rel_l2"));
+    uint32_t kernels = families->list.at[t->family].graph->kernels.count;
+    t->kernel_us = ef_arena_alloc(f->arena, kernels * sizeof *t->kernel_us);
+    if (!read_times(json_object_get(reply, "kernel_us"), t->kernel_us, kernels))
+        t->kernel_us = NULL;
     t->checked = json_integer_value(json_object_get(reply, "checked")) >= (json_int_t)f->draws;
     bool fine = t->us > 0 && isfinite(t->us);
     land(f, families, t, fine ? "fine" : "launch", fine ? "" : "the worker gives no time");
@@ -289,7 +334,7 @@ static bool set_out_again(ef_flight *f, const ef_families *families, ef_trip *t,
 {
     if (!status || strcmp(status, "wrong") != 0 || !t->narrow)
         return false;
-    ef_kgraph_widen(families->list.at[t->family].graph);
+    ef_family_widen(&families->list.at[t->family]);
     drop_artifact(t);
     t->measuring = false;
     ef_flight_launch(f, families, t);

@@ -20,6 +20,7 @@ typedef struct {
                      * end however slow it is */
     double us, warm_us, rel_l2; /* us INFINITY: it failed */
     bool checked;               /* on all distributions */
+    double *kernel_us;          /* by kernel, of the flight's; NULL: not known */
     uint64_t source;            /* hash */
     /* Private: */
     uint64_t job;
@@ -29,7 +30,8 @@ typedef struct {
 
 typedef struct {
     uint64_t source;
-    double us, warm_us, rel_l2;
+    double us, warm_us, rel_l2, *kernel_us;
+    bool checked;
 } ef_known_source;
 
 /* One of the fastest, which need not be compiled again to be measured once more. */
@@ -46,6 +48,7 @@ typedef struct {
     ef_pool *pool;
     ef_store *store; /* NULL: nothing is kept */
     const char *program, *identity;
+    ef_arena *arena;
     EF_VEC(ef_trip) trips;  /* on the way */
     EF_VEC(ef_trip) landed; /* not handed out yet */
     EF_VEC(ef_known_source) known;
@@ -70,7 +73,7 @@ void ef_flight_free(ef_flight *flight);
 bool ef_flight_ready(ef_flight *flight, double seconds, ef_diag *diag);
 /* Results are kept in the store from now on, under this program and device. Strings must outlive the flight. */
 void ef_flight_store(ef_flight *flight, ef_store *store, const char *program, const char *identity);
-/* Tells the tuner what the store knows of a family. */
+/* Tells the tuner what the store knows of a family. One that had to be widened before is so again. */
 void ef_flight_recall(ef_flight *flight, const ef_families *families, uint32_t family, ef_tuner *tuner);
 
 bool ef_flight_has_room(const ef_flight *flight);

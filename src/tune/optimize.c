@@ -248,7 +248,7 @@ static bool tune(run *r)
         if (r->flight->trips.count == 0 && r->flight->landed.count == 0 && ask != EF_ASK_POINT)
             return ask == EF_ASK_DONE;
         while (ef_flight_land(r->flight, r->families, 0.1, &done))
-            ef_tuner_tell(r->tuner, done.ticket, done.us, NULL);
+            ef_tuner_tell(r->tuner, done.ticket, done.us, done.kernel_us);
         expect(r, until);
     }
     return false;
@@ -270,11 +270,11 @@ static int original_checks(const run *r, double seconds)
     return calls < 1 ? 1 : calls > EF_CHECK_ALL ? EF_CHECK_ALL : (int)calls;
 }
 
-/* Launches those that are to be measured once more, the best first. */
+/* Launches those that are to be measured once more, the best first, the program itself last. */
 static void launch_finalists(run *r, double seconds)
 {
     ef_tune_point point[FINALISTS];
-    double us[FINALISTS], original_us = r->flight->original_us;
+    double us[FINALISTS];
     uint32_t count = ef_tuner_top(r->tuner, FINALISTS, point, us), sent = 0;
     for (uint32_t i = 0; i < count; i++) {
         ef_trip trip = {.family = point[i].family,
@@ -294,13 +294,20 @@ static void launch_finalists(run *r, double seconds)
                         .repeat = FINAL_REPEAT,
                         .check = original_checks(r, seconds / (FINALISTS + 1)),
                         .seconds = seconds / (FINALISTS + 1)};
-    if (sent == 0 || 1e-6 * original_us * 3 < seconds)
-        ef_flight_launch(r->flight, r->families, &original);
+    ef_flight_launch(r->flight, r->families, &original);
+}
+
+/* Whether it was measured, and is not slower than the program as it is. */
+static bool stands(const run *r, const ef_trip *trip)
+{
+    return trip->us > 0 && isfinite(trip->us) &&
+           (!r->device->measures_original || is_original(r, trip->family, trip->choice) ||
+            trip->us <= r->flight->original_us);
 }
 
 /* The best few schedules of all families and the program itself, measured once more, longer and side by side: the
  * fastest of many noisy measurements is not the fastest. Without workers, or when the time is over, the fastest of
- * those that were checked stands. */
+ * those that were checked stands, unless it is slower than the program itself. */
 static void confirm(run *r, ef_trip *best)
 {
     double budget = r->end - r->start, late = r->end + LATE_SHARE * budget + LATE_S - derive_s(r);
@@ -310,7 +317,7 @@ static void confirm(run *r, ef_trip *best)
     launch_finalists(r, confirm_s(r));
     while (r->flight->trips.count + r->flight->landed.count && !ef_flight_broken(r->flight) && !ef_interrupted()) {
         report(r, EF_STAGE_CONFIRM);
-        if (ef_seconds() > late && (isfinite(best->us) || checked.us > 0))
+        if (ef_seconds() > late && stands(r, isfinite(best->us) ? best : &checked))
             break;
         if (!ef_flight_land(r->flight, r->families, 0.1, &done))
             continue;
@@ -319,7 +326,7 @@ static void confirm(run *r, ef_trip *best)
         if (done.us < best->us)
             *best = done;
     }
-    if (!isfinite(best->us) && checked.us > 0)
+    if (!isfinite(best->us) && checked.us > 0 && stands(r, &checked))
         *best = checked;
     ef_flight_cancel(r->flight);
 }

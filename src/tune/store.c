@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define VERSION 1 /* of the tables; another one is another store */
+#define VERSION 2 /* of the tables; another one is another store */
 #define BUSY_MS 10000
 
 struct ef_store {
@@ -22,7 +22,8 @@ struct ef_store {
 static const char schema[] = "CREATE TABLE IF NOT EXISTS result ("
                              "  program TEXT NOT NULL, device TEXT NOT NULL, family INTEGER NOT NULL,"
                              "  schedule TEXT NOT NULL, us REAL, warm_us REAL, rel_l2 REAL,"
-                             "  status TEXT NOT NULL, error TEXT NOT NULL, at INTEGER NOT NULL,"
+                             "  status TEXT NOT NULL, error TEXT NOT NULL, kernel_us TEXT NOT NULL,"
+                             "  at INTEGER NOT NULL,"
                              "  PRIMARY KEY (program, device, family, schedule)) WITHOUT ROWID;"
                              "CREATE TABLE IF NOT EXISTS best ("
                              "  program TEXT NOT NULL, device TEXT NOT NULL, json TEXT NOT NULL,"
@@ -116,8 +117,9 @@ static bool prepare(ef_store *s)
         sqlite3_stmt **statement;
         const char *text;
     } all[] = {
-        {&s->put, "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, strftime('%s', 'now'))"},
-        {&s->results, "SELECT schedule, us, warm_us, rel_l2, status, error FROM result"
+        {&s->put,
+         "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, strftime('%s', 'now'))"},
+        {&s->results, "SELECT schedule, us, warm_us, rel_l2, status, error, kernel_us FROM result"
                       " WHERE program = ?1 AND device = ?2 AND family = ?3"},
         {&s->count, "SELECT count(*) FROM result WHERE program = ?1 AND device = ?2"},
         {&s->put_best, "INSERT OR REPLACE INTO best VALUES (?1, ?2, ?3, ?4, strftime('%s', 'now'))"},
@@ -223,6 +225,7 @@ void ef_store_put(ef_store *s, const ef_store_result *r)
     sqlite3_bind_double(s->put, 7, r->rel_l2);
     bind(s->put, 8, r->status);
     bind(s->put, 9, r->error);
+    bind(s->put, 10, r->kernel_us ? r->kernel_us : "");
     run(s, s->put);
 }
 
@@ -249,7 +252,8 @@ void ef_store_results(ef_store *s, const char *program, const char *device, uint
                              sqlite3_column_double(s->results, 2),
                              sqlite3_column_double(s->results, 3),
                              text_at(s->results, 4),
-                             text_at(s->results, 5)};
+                             text_at(s->results, 5),
+                             text_at(s->results, 6)};
         each(user, &r);
     }
     sqlite3_reset(s->results);

@@ -30,8 +30,9 @@ typedef struct {
     uint64_t family;
     const char *schedule; /* text */
     double us, warm_us, rel_l2;
-    const char *status; /* "fine", "wrong", "compile", "launch", "memory", "lost" */
-    const char *error;  /* one line, "" when fine */
+    const char *status;    /* "fine", "wrong", "compile", "launch", "memory", "lost" */
+    const char *error;     /* one line, "" when fine */
+    const char *kernel_us; /* what each kernel took, as a JSON list; "": not known */
 } ef_store_result;
 
 void ef_store_put(ef_store *store, const ef_store_result *result);

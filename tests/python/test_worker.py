@@ -124,7 +124,8 @@ def worker(program):
 def compile_and_measure(worker, tmp_path, source: str, key: str) -> dict:
     reply = worker(do="compile", key=key, source=source, entry="candidate", dir=str(tmp_path))
     assert reply["ok"], reply
-    return worker(do="measure", key=key, artifact=reply["artifact"], entry="candidate", repeat=2, check=99, best_us=0)
+    how = {"entry": "candidate", "repeat": 2, "check": 99, "best_us": 0, "kernels": True}
+    return worker(do="measure", key=key, artifact=reply["artifact"], **how)
 
 
 def test_hello(worker):
@@ -138,6 +139,8 @@ def test_hello(worker):
 def test_right(worker, tmp_path):
     reply = compile_and_measure(worker, tmp_path, CANDIDATE, "right")
     assert reply["ok"], reply
+    assert len(reply["kernel_us"]) == 2
+    assert all(us > 0 for us in reply["kernel_us"])
     assert reply["us"] > 0
     assert reply["warm_us"] > 0
     assert 0 < reply["rel_l2"] < 1e-3
@@ -328,10 +331,10 @@ def test_sample(reference):
         spec = [("y", torch.float16, (12, 40))]
         return SimpleNamespace(launch=launch, OUTPUTS=spec, BUFFERS=[])
 
-    assert sampled.judge(module(), 1, 1, 0.0)["checked"] == 1
-    assert sampled.judge(module(), 99, 1, 0.0)["checked"] == 4
-    assert sampled.judge(module(), 1, 1, 1e9)["checked"] == 4
+    assert sampled.judge(module(), {"check": 1})["checked"] == 1
+    assert sampled.judge(module(), {"check": 99})["checked"] == 4
+    assert sampled.judge(module(), {"check": 1, "best_us": 1e9})["checked"] == 4
     outside = next(i for i in range(12) if i not in at)
     for row in (0, 11, outside):
         with pytest.raises(_trial.Wrong):
-            sampled.judge(module(lambda y, row=row: y[row].zero_()), 1, 1, 0.0)
+            sampled.judge(module(lambda y, row=row: y[row].zero_()), {"check": 1})

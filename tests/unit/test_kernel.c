@@ -6,6 +6,7 @@
 
 #include "batch.h"
 #include "codegen/oracle.h"
+#include "tune/families.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 #define MAX_CASES 600
@@ -661,9 +662,63 @@ static void parameters_have_names(void **state)
     ef_ctx_free(ctx);
 }
 
+/* The same product of tensors of the same types, of other inputs and in another place of the program, is the same
+ * kernel to a tuner; one of other types is not. */
+static void a_kernel_is_what_it_does_to_types(void **state)
+{
+    static const char text[] = "program p\ndim m = 8\ndim k = 16\ndim n = 24\n"
+                               "input x: f16[m, k]\ninput U: f16[k, n]\ninput V: f16[k, n]\ninput W: f16[n, k]\n"
+                               "u = matmul(x, U)\nv = matmul(x, V)\nw = matmul(matmul(x, U), W)\n"
+                               "output y = add(u, v)\noutput z = w\n";
+    (void)state;
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, text, sizeof text - 1, "t", &diag);
+    ef_kgraph *graph = ef_kgraph_new(program, &diag);
+    assert_non_null(graph);
+    unsigned same = 0, products = 0;
+    for (uint32_t i = 0; i < graph->kernels.count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            same += ef_kgraph_kernel(graph, i) == ef_kgraph_kernel(graph, k);
+    for (uint32_t i = 0; i < graph->kernels.count; i++)
+        for (ef_kid id = 0; id < ef_kernel_nodes(graph->kernels.at[i]); id++)
+            products += ef_kernel_node(graph->kernels.at[i], id)->op == EF_TILE_MATMUL;
+    assert_int_equal(products, 3);
+    assert_int_equal(same, 1); /* u and v; w has other types */
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
+/* What a store knows of narrow temporaries says nothing of wide ones. */
+static void a_widened_family_is_another(void **state)
+{
+    static const char text[] = "program p\ndim m = 8\ndim k = 16\ndim n = 24\n"
+                               "input x: f16[m, k]\ninput U: f16[k, n]\ninput W: f16[n, k]\n"
+                               "output z = matmul(matmul(x, U), W)\n";
+    (void)state;
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, text, sizeof text - 1, "t", &diag);
+    ef_families *families =
+        ef_families_new(program, &(ef_families_options){.keep = 1, .backend = EF_BACKEND_C, .threads = 1}, &diag);
+    assert_non_null(families);
+    ef_family *f = &families->list.at[0];
+    uint64_t narrow = f->hash, wide = ef_family_wide_hash(f);
+    assert_true(narrow != wide);
+    assert_true(ef_family_widen(f));
+    assert_true(f->hash == wide && ef_family_wide_hash(f) == wide);
+    assert_false(ef_family_widen(f));
+    ef_families_free(families);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kernel_is_what_it_does_to_types),
+        cmocka_unit_test(a_widened_family_is_another),
         cmocka_unit_test(generated_code_agrees_with_the_evaluator),
         cmocka_unit_test(functions_keep_infinities_and_nan),
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),

@@ -48,7 +48,7 @@ static int remove_directory(void **state)
 
 static void put(ef_store *store, const char *program, uint64_t family, const char *schedule, double us)
 {
-    ef_store_put(store, &(ef_store_result){program, "cpu", family, schedule, us, us / 2, 1e-4, "fine", ""});
+    ef_store_put(store, &(ef_store_result){program, "cpu", family, schedule, us, us / 2, 1e-4, "fine", "", ""});
 }
 
 static void add_up(void *user, const ef_store_result *r)
