@@ -45,7 +45,7 @@ equiforge_status equiforge_plan_run(equiforge_plan *plan, const equiforge_run_op
     for (uint32_t i = 0; i < p->steps; i++)
         result->externals += p->step[i].kind == EF_MS_EXTERNAL;
     for (uint32_t i = 0; i < p->regions; i++) {
-        ef_replay_result found;
+        ef_replay_result found = {0};
         if (!run_region(p, i, options, &found, diag))
             return EQUIFORGE_FAILED;
         region[i] = (equiforge_region_result){found.us, found.original_us, found.rel_l2, uses(p, i)};

@@ -1,6 +1,7 @@
 /* GPUs of this machine: see gpus.h. */
 #include "tune/gpus.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,15 +49,25 @@ static bool read_gpu(const char *place, ef_gpu *gpu)
 
 /* ---- places ---- */
 
-static bool read_place(const char *text, unsigned part[4])
+/* Domain, bus, device, function: hexadecimal, with ':', ':' and '.' between them. */
+static bool read_place(const char *text, unsigned long part[4])
 {
-    int end = 0;
-    return sscanf(text, "%8x:%2x:%2x.%1x%n", &part[0], &part[1], &part[2], &part[3], &end) == 4 && text[end] == 0;
+    static const char after[4] = {':', ':', '.', 0};
+    for (int i = 0; i < 4; i++) {
+        char *end;
+        if (!isxdigit((unsigned char)*text))
+            return false;
+        part[i] = strtoul(text, &end, 16);
+        if (*end != after[i])
+            return false;
+        text = end + 1;
+    }
+    return true;
 }
 
 static int by_place(const void *a, const void *b)
 {
-    unsigned x[4], y[4];
+    unsigned long x[4], y[4];
     if (!read_place(((const ef_gpu *)a)->place, x) || !read_place(((const ef_gpu *)b)->place, y))
         return strcmp(((const ef_gpu *)a)->place, ((const ef_gpu *)b)->place);
     for (int i = 0; i < 4; i++)
@@ -67,7 +78,7 @@ static int by_place(const void *a, const void *b)
 
 bool ef_gpu_same_place(const char *a, const char *b)
 {
-    unsigned x[4], y[4];
+    unsigned long x[4], y[4];
     return read_place(a, x) && read_place(b, y) && memcmp(x, y, sizeof x) == 0;
 }
 
@@ -79,8 +90,10 @@ static uint32_t shown_by(const char *entry, const ef_gpu *gpu, uint32_t count)
 {
     char *end;
     unsigned long number = strtoul(entry, &end, 10);
-    if (entry[0] >= '0' && entry[0] <= '9' && *end == 0)
-        return number < count ? (uint32_t)number : count;
+    bool is_number = entry[0] >= '0' && entry[0] <= '9' && *end == 0;
+    for (uint32_t i = 0; i < count && is_number; i++)
+        if (i == number)
+            return i;
     for (uint32_t i = 0; i < count && strncmp(entry, "GPU-", 4) == 0; i++)
         if (strncasecmp(gpu[i].uuid, entry, strlen(entry)) == 0)
             return i;
@@ -91,33 +104,39 @@ static uint32_t shown_by(const char *entry, const ef_gpu *gpu, uint32_t count)
 static void mark_shown(const char *list, const ef_gpu *gpu, uint32_t count, bool *shown)
 {
     char entry[96];
-    while (*list) {
-        size_t length = strcspn(list, ",");
-        const char *start = list + strspn(list, " ");
-        snprintf(entry, sizeof entry, "%.*s", start < list + length ? (int)(list + length - start) : 0, start);
+    for (const char *at = list, *comma; at; at = comma ? comma + 1 : NULL) {
+        at += strspn(at, " ");
+        comma = strchr(at, ',');
+        snprintf(entry, sizeof entry, "%.*s", (int)strcspn(at, ","), at);
         if (strncmp(entry, "MIG-", 4) == 0) {
             memset(shown, true, count);
             return;
         }
-        uint32_t at = shown_by(entry, gpu, count);
-        if (at == count)
+        uint32_t which = shown_by(entry, gpu, count);
+        if (which >= count)
             return;
-        shown[at] = true;
-        list += length + (list[length] == ',');
+        shown[which] = true;
     }
+}
+
+static uint32_t read_all(ef_gpu gpu[EF_GPUS])
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(root());
+    struct dirent *entry = dir ? readdir(dir) : NULL;
+    for (; entry && count < EF_GPUS; entry = readdir(dir))
+        count += entry->d_name[0] != '.' && read_gpu(entry->d_name, &gpu[count]);
+    if (dir)
+        closedir(dir);
+    qsort(gpu, count, sizeof *gpu, by_place);
+    return count;
 }
 
 uint32_t ef_gpus(ef_gpu gpu[EF_GPUS])
 {
     bool shown[EF_GPUS] = {0};
-    uint32_t count = 0, kept = 0;
+    uint32_t count = read_all(gpu), kept = 0;
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    DIR *dir = opendir(root());
-    for (struct dirent *entry; dir && count < EF_GPUS && (entry = readdir(dir));)
-        count += entry->d_name[0] != '.' && read_gpu(entry->d_name, &gpu[count]);
-    if (dir)
-        closedir(dir);
-    qsort(gpu, count, sizeof *gpu, by_place);
     if (!list)
         return count;
     mark_shown(list, gpu, count, shown);
