@@ -185,7 +185,8 @@ static void gather(gathering *g)
         room -= g->out->list.count - before;
         end[i] = g->out->list.count;
     }
-    interleave(g->out, end, partitions);
+    if (partitions)
+        interleave(g->out, end, partitions);
 }
 
 ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *options, ef_diag *diag)
