@@ -9,12 +9,8 @@ import modules
 import pytest
 
 FOLDERS = ("derivations", "programs", "programs/variants", "triton/programs")
-SLOW = (
-    "rope_attention_turned_keys",
-    "rope_attention_turned_tiles",
-)  # the interpreter gathers element by element; turned_tile gathers less
 FILES = [f for folder in FOLDERS for f in sorted((modules.ROOT / "tests" / folder).glob("*.ef"))]
-FILES = [f for f in FILES if "_b8" not in f.stem and f.stem not in SLOW]
+FILES = [f for f in FILES if "_b8" not in f.stem]
 EXTENTS = (3, 5, 17, 20, 33)
 TILES = (4, 8, 16, 16, 32)
 DRAWS = int(os.environ.get("DRAWS", "1"))  # schedules drawn for each file
@@ -22,11 +18,12 @@ DRAWS = int(os.environ.get("DRAWS", "1"))  # schedules drawn for each file
 
 def settings(text, random):
     """Small extents for what may change, as an option; and tiles for all axes that may be there."""
-    dims = [name for name, _ in re.findall(r"^dim (\w+) = (\d+)", text, re.M)]
-    fixed = "slice" in text or "concat" in text
+    extents = dict(re.findall(r"^dim (\w+) = (\d+)", text, re.M))
+    sliced = set(re.findall(r"slice\[-?\d+, \d+:(\d+)\]", text))  # up to their ends: those keep their extents
+    dims = [name for name, extent in extents.items() if extent not in sliced]
     few = {name: random.choice((2, 3)) for name in dims if name[0] in "bhg"}
-    sizes = [] if fixed else [f"{name}={few.get(name) or random.choice(EXTENTS)}" for name in dims]
-    tiles = {f"{name}.{level}": random.choice(TILES) for name in dims for level in (0, 1)}
+    sizes = [f"{name}={few.get(name) or random.choice(EXTENTS)}" for name in dims]
+    tiles = {f"{name}.{level}": random.choice(TILES) for name in extents for level in (0, 1)}
     return ["--dims", ",".join(sizes)] if sizes else [], tiles
 
 
