@@ -1,8 +1,27 @@
-"""Random damage to archives, the same on every run: bytes anywhere in a file, and values in its JSON."""
+"""Random damage to archives, the same on every run: bytes anywhere in a file, and values in its JSON; and archives made
+to harm whoever unpacks them."""
 
 import json
+import os
 import random
 import zipfile
+
+COUNT = int(os.environ.get("EQUIFORGE_TEST_MUTATIONS", "500"))  # of each kind of file, in bytes and in values
+
+
+def hostile(path, case, first):
+    """`first`: the entry, with its contents, by which a reader knows the kind of archive."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        if case not in {"nothing", "pickle"}:
+            file.writestr(*first)
+        if case == "bomb":
+            file.writestr(first[0].rsplit("/", 1)[0] + "/models/model.json", b" " * 300_000_000)
+        elif case == "twice":
+            file.writestr(*first)
+        elif case == "pickle":
+            file.writestr("m/data.pkl", b"\x80\x02.")
+        elif case != "nothing":
+            file.writestr(zipfile.ZipInfo(case), b"evil")
 
 
 def damaged_bytes(data, seed):

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from conftest import ROOT
-from mutate import damaged_bytes, damaged_entry
+from mutate import COUNT, damaged_bytes, damaged_entry, hostile, places
 from test_mutations import refused
 
 PROGRAM = """program small
@@ -227,20 +227,61 @@ def test_damaged_bytes(equiforge, plan, tmp_path):
     expected = equiforge("inspect", plan[0], "--json").stdout
     path = tmp_path / "small.efz"
     count = 0
-    for seed in range(500):
+    for seed in range(COUNT):
         path.write_bytes(damaged_bytes(whole, seed))
         result = equiforge("inspect", path, "--json")
         count += refused(result, path)
         assert result.stdout in ("", expected), seed
-    assert count > 400
+    assert count > COUNT * 0.8
     assert [entry.name for entry in tmp_path.iterdir()] == ["small.efz"]
 
 
 def test_damaged_json(equiforge, plan, tmp_path):
     path = tmp_path / "small.efz"
     count = 0
-    for seed in range(500):
+    for seed in range(COUNT):
         damaged_entry(plan[0], path, seed, lambda name: name == "manifest.json")
         count += refused(equiforge("inspect", path), path)
-    assert count > 250
+    assert count > COUNT * 0.5
     assert [entry.name for entry in tmp_path.iterdir()] == ["small.efz"]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("verb", ["inspect", "run", "explain", "report"])
+@pytest.mark.parametrize(
+    "case",
+    ["bomb", "manifest bomb", "twice", "nothing", "../../evil", "regions/../../evil", "/evil", "regions\\..\\evil"],
+)
+def test_hostile_files(equiforge, tmp_path, case, verb):
+    path, page = tmp_path / "m.efz", tmp_path / "page.html"
+    manifest = " " * 300_000_000 if case == "manifest bomb" else "{}"
+    hostile(path, "more" if case == "manifest bomb" else case, ("manifest.json", manifest))
+    assert refused(equiforge(verb, path, *(("-o", page) if verb == "report" else ())), path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.efz"]
+    assert not (tmp_path.parent / "evil").exists()
+
+
+ABSURD = [-1, 2**31, 2**40, 2**62, -(2**63), 2**63 - 1, 10**30, 1e308, None, True, "9" * 400, [0] * 100000, "nan"]
+
+
+@pytest.mark.parametrize("size", ABSURD, ids=lambda value: str(value)[:12])
+def test_absurd_sizes(equiforge, plan, tmp_path, size):
+    """In place of each number of the manifest in turn: it is refused, or the file does not depend on it."""
+    path = tmp_path / "small.efz"
+    with zipfile.ZipFile(plan[0]) as old:
+        entries = {name: old.read(name) for name in old.namelist()}
+    manifest = json.loads(entries["manifest.json"])
+    numbers = [at for at in places(manifest) if isinstance(at_of(manifest, at), (int, float))]
+    for at in numbers:
+        changed = json.loads(entries["manifest.json"])
+        at_of(changed, at[:-1])[at[-1]] = size
+        with zipfile.ZipFile(path, "w") as new:
+            for name, data in entries.items():
+                new.writestr(name, json.dumps(changed) if name == "manifest.json" else data)
+        refused(equiforge("inspect", path), path)
+
+
+def at_of(tree, path):
+    for step in path:
+        tree = tree[step]
+    return tree

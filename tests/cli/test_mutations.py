@@ -2,10 +2,12 @@
 
 import pytest
 from conftest import ROOT
-from mutate import damaged_bytes, damaged_entry
+from mutate import COUNT, damaged_bytes, damaged_entry
 
-ARCHIVES = ["tests/frontend/archives/2.13/arguments.pt2", "tests/frontend/archives/2.13/storage.pt2"]
-COUNT = 500 // len(ARCHIVES)
+ARCHIVES = [
+    f"tests/frontend/archives/{name}.pt2" for name in ("2.13/arguments", "2.11/storage", "2.13/branch", "2.14/types")
+]
+COUNT = -(-COUNT // len(ARCHIVES))
 
 
 def refused(result, path):
@@ -44,3 +46,4 @@ def test_damaged_json(equiforge, tmp_path, archive):
         damaged_entry(ROOT / archive, path, seed)
         count += refused(equiforge("inspect", path), path)
     assert count > COUNT * 0.3
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

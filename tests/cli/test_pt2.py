@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 from conftest import ROOT
+from mutate import hostile
 
 SCRIPT = ROOT / "tests/frontend/make_archives.py"
 COMMITTED = sorted((ROOT / "tests/frontend/archives").glob("*/*.pt2"))
@@ -181,24 +182,6 @@ def test_broken_archives(equiforge, tmp_path, case):
     refuses(equiforge, rewrite(source, tmp_path / "broken.pt2", change), words)
 
 
-def hostile(path, case):
-    """Archives made to harm whoever unpacks them."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        if case == "bomb":
-            file.writestr("m/archive_format", "pt2")
-            file.writestr("m/models/model.json", b" " * 300_000_000)
-        elif case == "twice":
-            file.writestr("m/archive_format", "pt2")
-            file.writestr("m/archive_format", "pt2")
-        elif case == "nothing":
-            pass
-        elif case == "pickle":
-            file.writestr("m/data.pkl", b"\x80\x02.")
-        else:
-            file.writestr("m/archive_format", "pt2")
-            file.writestr(zipfile.ZipInfo(case), b"evil")
-
-
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize(
     "case, words",
@@ -217,7 +200,7 @@ def hostile(path, case):
 )
 def test_hostile_archives(equiforge, tmp_path, case, words):
     path = tmp_path / "m.pt2"
-    hostile(path, case)
+    hostile(path, case, ("m/archive_format", "pt2"))
     refuses(equiforge, path, words)
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.pt2"]
     assert not (tmp_path.parent / "evil").exists()
