@@ -63,9 +63,22 @@ def write(
                     shutil.copyfileobj(weights, to, 1 << 20)
 
 
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
+    """The archive in a file. EquiForgeError for whatever reading it raises: PyTorch raises what it likes."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except EquiForgeError:
+        raise
+    except Exception as problem:
+        first = str(problem).strip().split("\n")[0]
+        raise EquiForgeError(f"{path}: cannot be read: {type(problem).__name__}: {first}") from problem
+
+
 def exported_of(path: str | os.PathLike[str]) -> ExportedProgram | None:
-    """The exported module in a file, if there is one."""
-    with zipfile.ZipFile(path) as archive:
+    """The exported module in a file, if there is one. EquiForgeError when it cannot be read."""
+    with reading(path) as archive:
         if MODULE not in archive.namelist():
             return None
         with tempfile.TemporaryFile(suffix=".pt2") as weights, archive.open(MODULE) as packed:
@@ -78,7 +91,7 @@ def compared_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     """{"keep_original": bool, "prepared": int, "original_us", "optimized_us": float}: what `write` was given; defaults
     where there is nothing. EquiForgeError when it is something else."""
     found = {"keep_original": False, "prepared": 0, "original_us": 0.0, "optimized_us": 0.0}
-    with zipfile.ZipFile(path) as archive:
+    with reading(path) as archive:
         if COMPARED not in archive.namelist():
             return found
         with archive.open(COMPARED) as file:
@@ -95,7 +108,7 @@ def compared_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 def plan_of(path: str | os.PathLike[str]) -> bytes:
     """The file without the exported module."""
     out = io.BytesIO()
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+    with reading(path) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
         for entry in old.infolist():
             if entry.filename not in (MODULE, COMPARED):
                 new.writestr(entry.filename, old.read(entry))

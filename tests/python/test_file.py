@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+import sys
 import threading
+import warnings
 import zipfile
 
 import pytest
@@ -12,6 +14,9 @@ from conftest import BUILD, ROOT
 import equiforge
 from equiforge import EquiForgeError, _file
 from equiforge._optimize import seconds
+
+sys.path.append(str(ROOT / "tests/cli"))
+from mutate import damaged_bytes
 
 PROGRAM = """
 program linear
@@ -112,6 +117,31 @@ def test_bad_files(saved, tmp_path):
             equiforge.load(path)
     with pytest.raises(EquiForgeError, match="nothing"):
         equiforge.load(tmp_path / "nothing.efz")
+
+
+def test_damaged_files(saved, tmp_path):
+    """Whatever is hit, PyTorch's part of the file too, it is one line and one kind of error, or no harm."""
+    exported = torch.export.export(torch.nn.Linear(3, 3), (torch.ones(2, 3),))
+    whole, path = tmp_path / "whole.efz", tmp_path / "damaged.efz"
+    _file.write(
+        whole,
+        saved.read_bytes(),
+        {"keep_original": False, "prepared": 0, "original_us": 0.0, "optimized_us": 0.0},
+        exported,
+    )
+    before = whole.read_bytes()
+    refused = 0
+    for seed in range(100):
+        path.write_bytes(damaged_bytes(before, seed))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                equiforge.load(path)
+        except EquiForgeError as problem:
+            assert len(str(problem).splitlines()) == 1
+            refused += 1
+    assert refused > 80
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged.efz", "linear.ef", "linear.efz", "whole.efz"]
 
 
 def test_budgets():
