@@ -58,6 +58,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "equiforge_session_free": (None, [ctypes.c_void_p]),
     "equiforge_message": (ctypes.c_char_p, [ctypes.c_void_p]),
     "equiforge_optimize": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]),
+    "equiforge_targets": (ctypes.c_size_t, [ctypes.c_void_p]),
     "equiforge_interrupt": (None, [ctypes.c_void_p, ctypes.c_int]),
     "equiforge_plan_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
     "equiforge_plan_close": (None, [ctypes.c_void_p]),
@@ -194,6 +195,19 @@ def interruptible(call: Callable[[], Any], end: Callable[[], Any] | None = None)
     if problems:
         raise problems[0]
     return results[0]
+
+
+class Target(ctypes.Structure):
+    """equiforge_target."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("kind", ctypes.c_char_p), ("available", ctypes.c_bool)]
+
+
+def targets() -> dict[str, str]:
+    """The kind of every target, "cpu" or "gpu", by its name; whether it is here or not."""
+    found = ctypes.POINTER(Target)()
+    count = function("equiforge_targets")(ctypes.byref(found))
+    return {found[i].name.decode(): found[i].kind.decode() for i in range(count)}
 
 
 class PlanHandle:

@@ -167,7 +167,8 @@ def optimize(  # noqa: PLR0913, PLR0917
     if target == "auto" and call.device.type == "cpu":
         target = "cpu"
     gpu = _cuda.place_of(call.device.index or 0) if call.device.type == "cuda" else None
-    if (gpu is None) != (target in ("cpu", "interpreter")):
+    kind = "cpu" if target == "interpreter" else _native.targets().get(target)
+    if kind and (kind == "gpu") != (gpu is not None):
         raise EquiForgeError(f"arguments and module are on {call.device}, which is no target {target!r}")
     exported = program = export(module, args, kwargs or {})
     preparation = None

@@ -8,6 +8,7 @@ from conftest import ROOT
 from equiforge import _native
 
 STRUCTURES = {
+    "equiforge_target": _native.Target,
     "equiforge_progress": _native.Progress,
     "equiforge_optimize_options": _native.Options,
     "equiforge_optimum": _native.Optimum,
