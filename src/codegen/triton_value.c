@@ -133,7 +133,8 @@ static const char *placed(ef_t *t, const t_frame *frame, const t_node *node, con
 }
 
 /* The index of a tile's own axis where the tile is not read from its beginning, element by element: the tile is
- * gathered along the axis first, or the one element is taken out. `node` is a copy that becomes what is read. */
+ * gathered along the axis first, or the one element is taken out. What is masked may lie outside of the tile, and reads
+ * an element at its edge. `node` is a copy that becomes what is read. */
 static bool gather(ef_t *t, const t_frame *frame, t_node *node, unsigned own, ef_index at, unsigned *place)
 {
     unsigned axes = axes_of(t, frame, at), level = ef_t_level(t, at);
@@ -152,8 +153,10 @@ static bool gather(ef_t *t, const t_frame *frame, t_node *node, unsigned own, ef
     }
     const char *text;
     if (axes)
-        text = ef_t_text(t, "tl.gather(%s, tl.broadcast_to(tl.reshape(%s, [%s]), [%s]), axis=%u)", node->value.text,
-                         ef_t_index(t, at), one.text, all.text, own);
+        text = ef_t_text(t,
+                         "tl.gather(%s, tl.broadcast_to(tl.reshape(tl.minimum(tl.maximum(%s, 0), %" PRIu64
+                         "), [%s]), [%s]), axis=%u)",
+                         node->value.text, ef_t_index(t, at), axis->pad - 1, one.text, all.text, own);
     else
         text = ef_t_text(t, "tl.sum(tl.where(%s == %s, %s, 0), axis=%u)", ef_t_spread(t, axis->name, node->rank, own),
                          ef_t_index(t, at), node->value.text, own);
