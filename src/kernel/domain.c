@@ -172,7 +172,7 @@ unsigned ef_schedule_domain(const ef_kgraph *g, ef_backend backend, uint32_t par
     return 1;
 }
 
-ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t threads)
+ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t units)
 {
-    return backend == EF_BACKEND_TRITON ? ef_guess_triton(graph) : ef_guess_c(graph, threads);
+    return backend == EF_BACKEND_TRITON ? ef_guess_triton(graph, units) : ef_guess_c(graph, units);
 }

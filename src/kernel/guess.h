@@ -5,6 +5,6 @@
 #include "kernel/schedule.h"
 
 ef_schedule ef_guess_c(const ef_kgraph *graph, uint32_t threads);
-ef_schedule ef_guess_triton(const ef_kgraph *graph);
+ef_schedule ef_guess_triton(const ef_kgraph *graph, uint32_t units);
 
 #endif

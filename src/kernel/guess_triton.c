@@ -1,10 +1,11 @@
 /* The first schedule for a GPU: tiles that fit the registers of a block, long rows of what is read once, and about two
- * blocks a multiprocessor of a large GPU. The tuner goes on from here. */
+ * blocks a multiprocessor. The tuner goes on from here. */
 #include "kernel/guess.h"
 
 #include <string.h>
 
-#define BLOCKS 264u         /* two for each of about 132 multiprocessors */
+#define UNITS 132u          /* multiprocessors, unless told */
+#define BLOCKS 2u           /* for each */
 #define MOST_ELEMENTS 8192u /* of one tile */
 #define MOST_LOADED 16384u  /* of one that products read: it stays in shared memory */
 #define FEW_ROWS 16u        /* a product with no more is bound by reading its second operand */
@@ -15,7 +16,8 @@ enum { ROW = 1, COLUMN = 2, INNER = 4, LAST = 8 };
 typedef struct {
     unsigned *role; /* by iterator */
     unsigned products;
-    uint64_t rows; /* the most rows of a product */
+    uint32_t units; /* of the device */
+    uint64_t rows;  /* the most rows of a product */
 } study;
 
 static uint64_t power_of_two(uint64_t at_least)
@@ -130,7 +132,7 @@ static void fit(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
 static void spread(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const study *what)
 {
     bool chained = is_chained(k, what);
-    while (ef_sched_blocks(g, s, k) < BLOCKS / 2) {
+    while (ef_sched_blocks(g, s, k) < what->units) {
         uint32_t largest = EF_NONE;
         for (uint32_t i = 0; i < k->grid; i++)
             if (g->params.at[k->iters.at[i].param].kernel != EF_NONE && !(chained && (what->role[i] & COLUMN)) &&
@@ -143,7 +145,7 @@ static void spread(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, const
 }
 
 /* Tiles that shape buffers: as many parts as fill the device. */
-static void split(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
+static void split(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, uint32_t units)
 {
     bool *open = ef_xcalloc(k->grid + 1, sizeof *open);
     for (uint32_t i = 0; i < k->grid; i++) {
@@ -156,7 +158,7 @@ static void split(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
         uint64_t *value = &s->value[k->iters.at[i].param], extent = *value;
         if (!open[i])
             continue;
-        uint64_t blocks = ef_sched_blocks(g, s, k), parts = (BLOCKS + blocks - 1) / blocks;
+        uint64_t blocks = ef_sched_blocks(g, s, k), parts = (BLOCKS * (uint64_t)units + blocks - 1) / blocks;
         uint64_t tile = power_of_two((extent + parts - 1) / parts);
         *value = tile < 64 ? 64 : tile;
     }
@@ -195,15 +197,15 @@ static void guess_tiles(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k, 
     }
 }
 
-static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number)
+static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number, uint32_t units)
 {
     const ef_kernel *k = g->kernels.at[number];
-    study what = {.role = ef_xcalloc(k->iters.count + 1, sizeof *what.role)};
+    study what = {.role = ef_xcalloc(k->iters.count + 1, sizeof *what.role), .units = units};
     uint32_t largest;
     uint64_t most = 0;
     look(g, k, &what);
     guess_tiles(g, s, k, &what);
-    split(g, s, k);
+    split(g, s, k, units);
     fit(g, s, k);
     spread(g, s, k, &what);
     deepen(g, s, k, &what);
@@ -229,12 +231,12 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number)
     free(what.role);
 }
 
-ef_schedule ef_guess_triton(const ef_kgraph *g)
+ef_schedule ef_guess_triton(const ef_kgraph *g, uint32_t units)
 {
     ef_schedule s = {.backend = EF_BACKEND_TRITON, .count = g->params.count};
     s.value = ef_xcalloc(s.count + 1, sizeof *s.value);
     for (uint32_t i = 0; i < g->kernels.count; i++)
-        guess_kernel(g, &s, i);
+        guess_kernel(g, &s, i, units ? units : UNITS);
     for (uint32_t i = 0; i < s.count; i++) {
         uint64_t value[EF_SCHEDULE_VALUES];
         unsigned n = ef_schedule_domain(g, EF_BACKEND_TRITON, i, value);

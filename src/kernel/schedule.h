@@ -19,8 +19,9 @@ typedef struct {
     uint64_t *value;  /* by parameter; TILE: at least 1, larger than the dimension means whole */
 } ef_schedule;
 
-/* A sensible schedule; `threads` of the CPU, 0 for others. Freed by ef_schedule_free. */
-ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t threads);
+/* A sensible schedule for a device of so many units: threads of the CPU, or multiprocessors (0: of a large GPU). Freed
+ * by ef_schedule_free. */
+ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t units);
 ef_schedule ef_schedule_copy(const ef_schedule *schedule);
 void ef_schedule_free(ef_schedule *schedule);
 

@@ -16,7 +16,7 @@
 const ef_target ef_targets[] = {
     /* A processor with 512-bit vectors, of which a core runs one multiply-add a clock; memory of a small share of a
      * server. */
-    {"cpu", false, 2, 3 * G, 20 * G, 60 * G, 32 * MI, 1 * MI, 2 * KI, 30 * G, {0}, 2 * 96 * G, 1},
+    {"cpu", false, 2, 3 * G, 20 * G, 60 * G, 32 * MI, 1 * MI, 2 * KI, 30 * G, {0}, 2 * 96 * G, false, 1},
     {"a100",
      true,
      108,
@@ -29,6 +29,7 @@ const ef_target ef_targets[] = {
      LINE * 1.41 * G,
      {[EF_F16] = 312 * T, [EF_BF16] = 312 * T, [EF_F32] = 156 * T, [EF_F64] = 19.5 * T},
      19.5 * T,
+     false,
      2.2},
     {"h100",
      true,
@@ -42,6 +43,7 @@ const ef_target ef_targets[] = {
      LINE * 1.98 * G,
      {[EF_F16] = 989 * T, [EF_BF16] = 989 * T, [EF_F32] = 494 * T, [EF_F64] = 67 * T},
      67 * T,
+     true,
      1.8},
     /* measured on one: 4.3 to 4.45 TB/s of copying, about 790 TFLOP/s of products in bfloat16 */
     {"h200",
@@ -56,6 +58,7 @@ const ef_target ef_targets[] = {
      LINE * 1.98 * G,
      {[EF_F16] = 790 * T, [EF_BF16] = 790 * T, [EF_F32] = 395 * T, [EF_F64] = 67 * T},
      67 * T,
+     true,
      1.8},
     {"b200",
      true,
@@ -69,6 +72,7 @@ const ef_target ef_targets[] = {
      LINE * 1.965 * G,
      {[EF_F16] = 2250 * T, [EF_BF16] = 2250 * T, [EF_F32] = 1125 * T, [EF_F64] = 37 * T},
      75 * T,
+     true,
      1.8},
     {"rtx4090",
      true,
@@ -82,6 +86,7 @@ const ef_target ef_targets[] = {
      LINE * 2.52 * G,
      {[EF_F16] = 165 * T, [EF_BF16] = 165 * T, [EF_F32] = 82.6 * T, [EF_F64] = 1.3 * T},
      82.6 * T,
+     false,
      1.8},
     {"rtx5090",
      true,
@@ -95,6 +100,7 @@ const ef_target ef_targets[] = {
      LINE * 2.41 * G,
      {[EF_F16] = 209.5 * T, [EF_BF16] = 209.5 * T, [EF_F32] = 104.8 * T, [EF_F64] = 1.64 * T},
      104.8 * T,
+     true,
      1.8},
 };
 const unsigned ef_target_count = sizeof ef_targets / sizeof *ef_targets;

@@ -214,7 +214,8 @@ bool ef_rank(const ef_kgraph *g, const ef_target *target, uint32_t threads, ef_r
     bool fine = true;
     if (g->params.count > EF_RANK_PARAMS)
         return ef_fail(diag, "%s has too many parameters to rank it", g->name);
-    *out = (ef_ranking){.schedule = ef_schedule_default(g, device.gpu ? EF_BACKEND_TRITON : EF_BACKEND_C, threads)};
+    *out = (ef_ranking){.schedule = ef_schedule_default(g, device.gpu ? EF_BACKEND_TRITON : EF_BACKEND_C,
+                                                        device.gpu ? device.units : threads)};
     glp_term_out(GLP_OFF);
     p.lp = glp_create_prob();
     glp_set_obj_dir(p.lp, GLP_MIN);

@@ -23,7 +23,8 @@ typedef struct {
     double unit_load;              /* bytes/s that one unit can load */
     double matrix[EF_DTYPE_COUNT]; /* FLOP/s of the matrix unit for operands of the type, 0: it has none */
     double vector;                 /* FLOP/s of multiply-adds in single precision, outside of the matrix unit */
-    double launch_us;              /* of one more kernel in a CUDA graph, or of one more parallel region */
+    bool overlaps;    /* a kernel may begin while the one before it ends (compute capability 9.0 and later) */
+    double launch_us; /* of one more kernel in a CUDA graph, or of one more parallel region */
 } ef_target;
 
 extern const ef_target ef_targets[];

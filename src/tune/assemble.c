@@ -8,6 +8,7 @@
 #include "support/arena.h"
 
 #define TRIES 24u
+#define UNFIT 200u         /* proposals that do not fit, before a kernel is left as it is */
 #define RESHAPE_SHARE 0.15 /* of proposals: what shapes buffers changes … */
 #define STALE_SHARE 0.45   /* … and this much more often after long in vain: */
 #define STALE 60.0         /* proposals */
@@ -49,6 +50,8 @@ ef_tune_family *ef_tune_family_new(const ef_tune_space *space, uint32_t number)
     f->part = ef_xcalloc(f->params + 1, sizeof *f->part);
     f->point = ef_xcalloc(f->kernels + 1, sizeof *f->point);
     f->record = ef_xcalloc(f->kernels + 1, sizeof *f->record);
+    f->fits = space->fits;
+    f->user = space->user;
     f->estimate = space->estimate;
     f->best = INFINITY;
     f->size = 1;
@@ -320,15 +323,19 @@ static void revisit(ef_tune_family *f, const ef_tune_records *records)
     free(best);
 }
 
-/* A new choice of one kernel; false when it has none. */
+/* A new choice of one kernel; false when it has none. What does not fit counts as tried, and failed. */
 static bool renew(ef_tune_family *f, const ef_tune_records *records, uint32_t kernel, ef_rng *rng)
 {
     ef_tune_kernel *k = records->at[f->record[kernel]].kernel;
-    if (ef_tune_kernel_dry(k))
-        return false;
-    uint32_t point = ef_tune_propose(k, rng);
-    set_part(f, kernel, ef_tune_kernel_choice(k, point), f->scratch);
-    return true;
+    for (unsigned tries = 0; tries < UNFIT && !ef_tune_kernel_dry(k); tries++) {
+        uint32_t point = ef_tune_propose(k, rng);
+        set_part(f, kernel, ef_tune_kernel_choice(k, point), f->scratch);
+        if (!f->fits || f->fits(f->user, kernel, f->scratch))
+            return true;
+        ef_tune_kernel_tell(k, point, INFINITY);
+    }
+    set_part(f, kernel, k->elites ? ef_tune_kernel_choice(k, k->elite[0]) : k->start, f->scratch);
+    return false;
 }
 
 /* All kernels at their best, which is new where none is known; how many are new, and what the others take. */
@@ -387,13 +394,23 @@ static void begin_at(ef_tune_family *f, const uint32_t *choice)
         memcpy(f->scratch, choice, f->params * sizeof *choice);
 }
 
+static bool all_fit(const ef_tune_family *f)
+{
+    for (uint32_t k = 0; f->fits && k < f->kernels; k++)
+        if (!f->fits(f->user, k, f->scratch))
+            return false;
+    return true;
+}
+
 static void choose(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
 {
     double us, dice = ef_rng_unit(rng), share = RESHAPE_SHARE + STALE_SHARE * fmin(f->stale / STALE, 1);
     begin_at(f, best_choice(f));
     if (ef_intern_count(f->tried) && dice < RANDOM_SHARE) {
         sample(f, rng);
-        return;
+        if (all_fit(f))
+            return;
+        begin_at(f, best_choice(f));
     }
     if (ef_intern_count(f->tried) && has_shapes(f) && dice < RANDOM_SHARE + share) {
         if (ef_rng_unit(rng) < REVISIT && ef_intern_count(f->shapes) > 1)

@@ -25,11 +25,13 @@ typedef struct {
     bool *uses;                       /* kernel * params + parameter: of those that shape buffers */
     uint32_t *scratch, *part, *point; /* a schedule being made; that of one kernel; points by kernel */
     uint32_t *record;                 /* by kernel: of the schedule being made */
-    double estimate, best, size;      /* best: of whole schedules; size: how many there are */
-    double overhead;                  /* what a whole schedule takes beside its kernels */
-    ef_intern *tried;                 /* whole schedules, asked or known: ids are points */
-    ef_intern *shapes;                /* what shapes buffers in them */
-    EF_VEC(double) us;                /* by point; NAN: not told yet */
+    bool (*fits)(const void *user, uint32_t kernel, const uint32_t *choice); /* NULL: everything does */
+    const void *user;
+    double estimate, best, size; /* best: of whole schedules; size: how many there are */
+    double overhead;             /* what a whole schedule takes beside its kernels */
+    ef_intern *tried;            /* whole schedules, asked or known: ids are points */
+    ef_intern *shapes;           /* what shapes buffers in them */
+    EF_VEC(double) us;           /* by point; NAN: not told yet */
     uint32_t elite[EF_TUNE_ELITE], elites;
     uint32_t asked; /* in this round */
     uint32_t stale; /* proposals since something got better */

@@ -8,6 +8,7 @@
 
 #include "egraph/runner.h"
 #include "support/interrupt.h"
+#include "target/room.h"
 
 /* ---- one family ---- */
 
@@ -60,13 +61,17 @@ static void describe_kernels(ef_family *f, ef_arena *arena)
 static void describe(ef_family *f, ef_arena *arena, const ef_families_options *options)
 {
     uint32_t count = f->graph->params.count;
-    f->schedule = ef_schedule_default(f->graph, options->backend, options->threads);
+    f->target = options->target ? ef_target_named(options->target) : NULL;
+    bool gpu = f->target && f->target->gpu;
+    f->schedule = ef_schedule_default(f->graph, options->backend, gpu ? f->target->units : options->threads);
     f->values = ef_arena_alloc(arena, count * sizeof *f->values);
     f->owner = ef_arena_alloc(arena, count * sizeof *f->owner);
     f->start = ef_arena_alloc(arena, count * sizeof *f->start);
     f->domain = ef_arena_alloc(arena, count * sizeof *f->domain);
     for (uint32_t i = 0; i < count; i++) {
         f->values[i] = ef_schedule_domain(f->graph, options->backend, i, f->domain[i]);
+        if (gpu && f->graph->params.at[i].kind == EF_PARAM_OVERLAP && !f->target->overlaps)
+            f->values[i] = 1; /* 0: it does not */
         f->owner[i] = f->graph->params.at[i].kernel;
         f->start[i] = nearest(f->domain[i], f->values[i], f->schedule.value[i]);
     }
@@ -89,6 +94,18 @@ bool ef_family_widen(ef_family *f)
     return true;
 }
 
+/* Whether the device has room for a kernel's tiles. */
+static bool fits(const void *user, uint32_t kernel, const uint32_t *choice)
+{
+    const ef_family *f = user;
+    if (!f->target || !f->target->gpu)
+        return true;
+    ef_schedule schedule = ef_family_schedule(f, choice);
+    bool room = ef_room_fits(f->graph, &schedule, kernel, f->target);
+    ef_schedule_free(&schedule);
+    return room;
+}
+
 ef_tune_space ef_family_space(const ef_family *f)
 {
     return (ef_tune_space){.params = f->graph->params.count,
@@ -100,7 +117,9 @@ ef_tune_space ef_family_space(const ef_family *f)
                            .identity = f->identity,
                            .kernel_estimate = f->kernel_estimate,
                            .uses = f->uses,
-                           .key = f->key};
+                           .key = f->key,
+                           .fits = fits,
+                           .user = f};
 }
 
 ef_schedule ef_family_schedule(const ef_family *f, const uint32_t *choice)

@@ -20,6 +20,7 @@ typedef struct {
     double *kernel_estimate; /* by kernel: optimistic, microseconds; 0: not known */
     bool *uses;              /* kernel * parameters + parameter: it depends on this one, which shapes buffers */
     uint64_t *key;           /* by parameter that shapes buffers: which it is in all families */
+    const ef_target *target; /* NULL: nothing is known of the device */
     ef_schedule schedule;    /* the one to start with */
     const ef_expr *output;   /* of the candidate, in `dag` */
     ef_dag *dag;

@@ -33,6 +33,9 @@ typedef struct {
     const double *kernel_estimate; /* optimistic latency in microseconds; 0: not known */
     const bool *uses;              /* kernel * params + parameter: it depends on this parameter that shapes buffers … */
     const uint64_t *key;           /* … which is, by parameter, this one in whatever family */
+    /* Whether a kernel is worth trying under a schedule; NULL: it always is. */
+    bool (*fits)(const void *user, uint32_t kernel, const uint32_t *choice);
+    const void *user; /* lives as long as the tuner */
 } ef_tune_space;
 
 typedef struct {

@@ -23,7 +23,7 @@ static bool fill(ef_plan *plan, ef_plan_region *region, const ef_program *progra
     ef_kgraph *graph = ef_device_find("cpu", NULL, 2, &device, diag) ? ef_kgraph_eager(program, diag) : NULL;
     if (!graph)
         return false;
-    ef_schedule schedule = ef_schedule_default(graph, triton ? EF_BACKEND_TRITON : EF_BACKEND_C, 2);
+    ef_schedule schedule = ef_schedule_default(graph, triton ? EF_BACKEND_TRITON : EF_BACKEND_C, triton ? 0 : 2);
     bool fine = triton ? ef_codegen_triton(graph, &schedule, "region", &source, diag)
                        : device.print(graph, &schedule, "region", &source, diag);
     if (fine) {

@@ -12,6 +12,7 @@
 
 #include "target/floor.h"
 #include "target/rank.h"
+#include "target/room.h"
 
 typedef struct {
     ef_ctx *ctx;
@@ -163,13 +164,70 @@ static void test_names(void **state)
     assert_null(ef_target_named("tpu"));
 }
 
+static void set(const loaded *l, ef_schedule *schedule, const char *name, uint64_t value)
+{
+    assert_true(ef_schedule_set(l->graph, schedule, name, (unsigned)strlen(name), value));
+}
+
+/* First schedules have room on every GPU; scores of all keys at once have none, nor have operands of many stages. */
+static void test_room(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        loaded l = load(paths[i]);
+        for (unsigned t = 0; t < ef_target_count; t++) {
+            const ef_target *target = &ef_targets[t];
+            ef_schedule schedule =
+                ef_schedule_default(l.graph, target->gpu ? EF_BACKEND_TRITON : EF_BACKEND_C, target->units);
+            for (uint32_t k = 0; k < l.graph->kernels.count; k++)
+                if (!ef_room_fits(l.graph, &schedule, k, target)) {
+                    ef_room room = ef_room_of(l.graph, &schedule, k, target);
+                    fail_msg("%s, kernel %u on %s: %g of %g bytes of registers, %g of shared memory", paths[i], k,
+                             target->name, room.registers, room.register_room, room.shared);
+                }
+            ef_schedule_free(&schedule);
+        }
+        release(&l);
+    }
+    const ef_target *h200 = ef_target_named("h200");
+    loaded l = load("tests/derivations/mha_prefill_b1_rolling.ef");
+    ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, h200->units);
+    set(&l, &schedule, "q.0", 128);
+    set(&l, &schedule, "s.1", 128);
+    set(&l, &schedule, "warps", 8);
+    set(&l, &schedule, "stages", 3);
+    assert_true(ef_room_fits(l.graph, &schedule, 0, h200)); /* the best that a sweep found */
+    set(&l, &schedule, "stages", 8);
+    assert_false(ef_room_fits(l.graph, &schedule, 0, h200));
+    set(&l, &schedule, "stages", 2);
+    set(&l, &schedule, "s.1", 4096);
+    assert_false(ef_room_fits(l.graph, &schedule, 0, h200));
+    ef_schedule_free(&schedule);
+    release(&l);
+}
+
+/* A device of more multiprocessors gets more blocks. */
+static void test_first_schedules(void **state)
+{
+    (void)state;
+    loaded l = load("tests/derivations/mha_decode_b1_split.ef");
+    uint64_t blocks[2];
+    for (unsigned i = 0; i < 2; i++) {
+        ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, i ? 264 : 66);
+        blocks[i] = ef_sched_blocks(l.graph, &schedule, l.graph->kernels.at[0]);
+        ef_schedule_free(&schedule);
+    }
+    assert_true(blocks[0] >= 66 && blocks[1] >= 264 && blocks[1] > blocks[0]);
+    assert_false(ef_target_named("a100")->overlaps);
+    assert_true(ef_target_named("h200")->overlaps);
+    release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_floor_is_below),
-        cmocka_unit_test(test_schedules_are_legal),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_room),           cmocka_unit_test(test_first_schedules),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_floor_is_below), cmocka_unit_test(test_schedules_are_legal), cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
