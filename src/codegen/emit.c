@@ -35,7 +35,8 @@ static void emit(void *user)
     e->bad = e->options->dims && !ef_settings_dims(ctx, e->options->dims, e->diag);
     ef_kgraph *graph = e->bad ? NULL : ef_kgraph_new(e->program, e->diag);
     if (graph) {
-        ef_schedule schedule = ef_schedule_default(graph, e->options->backend, e->options->backend == EF_BACKEND_C ? 1 : 0);
+        ef_schedule schedule =
+            ef_schedule_default(graph, e->options->backend, e->options->backend == EF_BACKEND_C ? 1 : 0);
         e->bad = e->options->schedule && !ef_settings_schedule(graph, &schedule, e->options->schedule, e->diag);
         e->fine = !e->bad && print(e, graph, &schedule);
         ef_schedule_free(&schedule);
