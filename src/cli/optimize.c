@@ -83,20 +83,22 @@ static bool print_json(const equiforge_optimum *o)
 {
     return cli_json(json_pack(
         "{s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:s, s:s, "
-        "s:s}",
+        "s:s, s:s}",
         "original_us", o->original_us, "best_us", o->best_us, "speedup", o->original_us / o->best_us, "warm_us",
         o->warm_us, "floor_us", o->floor_us, "kernels", (json_int_t)o->kernels, "rel_l2", o->rel_l2, "measured",
         (json_int_t)o->measured, "failed", (json_int_t)o->failed, "families", (json_int_t)o->families, "candidates",
         (json_int_t)o->candidates, "regions", (json_int_t)o->regions, "distinct", (json_int_t)o->distinct, "externals",
         (json_int_t)o->externals, "elapsed_s", o->elapsed_s, "original", o->original, "stored", o->stored, "stopped",
-        o->stopped, "schedule", o->schedule, "program", o->program, "device", o->device, "note", o->note));
+        o->stopped, "schedule", o->schedule, "program", o->program, "device", o->device, "note", o->note, "measures",
+        o->externals ? "kernels" : "whole"));
 }
 
 static void print_text(const char *file, const equiforge_optimum *o)
 {
     printf("%s on %s\n", file, o->device);
     printf("  original    %.1f us\n", o->original_us);
-    printf("  best        %.1f us, %.2fx%s\n", o->best_us, o->original_us / o->best_us,
+    printf("  best        %.1f us, %.2fx%s%s\n", o->best_us, o->original_us / o->best_us,
+           o->externals ? " (kernels only: external calls are not measured here)" : "",
            o->original ? ": nothing beats the original" : "");
     printf("  warm        %.1f us\n", o->warm_us);
     if (o->floor_us > 0)

@@ -57,8 +57,9 @@ struct ef_bench {
     double eager[EF_DRAW_COUNT], accepted[EF_DRAW_COUNT]; /* errors */
     double **want[EF_DRAW_COUNT]; /* outputs in float64, when something compiled computed them */
     ef_native whole;              /* the program as it is, at its own sizes; sampled: else the part's */
-    void **whole_out;             /* by output: what it makes of the first distribution; NULL: not computed */
-    ef_data *copy;                /* of the first distribution; without a second one it is that itself */
+    double baseline_us;
+    void **whole_out; /* by output: what it makes of the first distribution; NULL: not computed */
+    ef_data *copy;    /* of the first distribution; without a second one it is that itself */
     char *work;
     uint64_t work_bytes;
 };
@@ -338,12 +339,13 @@ static bool is_enough(const double *time, uint32_t count, double total, const ef
     return (how->seconds > 0 && total > how->seconds * 1e6) || (count >= 3 && total > TOO_LONG_US);
 }
 
-/* Of so many calls the kernels' times are kept. */
+/* Of so many calls the kernels' times are kept, and those of the program as it is. */
 #define KERNEL_CALLS 64u
 
 typedef struct {
-    uint32_t calls;
-    double us[EF_BENCH_KERNELS][KERNEL_CALLS];
+    uint32_t calls, others;
+    double us[EF_BENCH_KERNELS][KERNEL_CALLS], other[KERNEL_CALLS];
+    const callee *against; /* NULL: nothing is called in turns */
 } kernel_times;
 
 static void keep_kernels(const callee *c, kernel_times *times)
@@ -377,18 +379,24 @@ static double time_calls(const ef_bench *b, const callee *c, const ef_bench_how 
         time[count] = call_us(c, &b->copy[count % b->copies]);
         total += time[count++];
         keep_kernels(c, kernels);
+        if (kernels->against && kernels->others < KERNEL_CALLS)
+            total += kernels->other[kernels->others++] = call_us(kernels->against, &b->copy[count % b->copies]);
         if (is_enough(time, count, total, how))
             break;
     }
     return median(time, count);
 }
 
-static double time_cold(const ef_bench *b, const callee *c, const ef_bench_how *how, double first, ef_bench_timing *t)
+static double time_cold(const ef_bench *b, const callee *c, const ef_bench_how *how, double first,
+                        const callee *against, ef_bench_timing *t)
 {
     kernel_times *kernels = ef_xcalloc(1, sizeof *kernels);
+    kernels->against = against;
     double us = time_calls(b, c, how, first, kernels);
     if (t)
         tell_kernels(c, kernels, t);
+    if (t && kernels->others)
+        t->against_us = median(kernels->other, kernels->others);
     free(kernels);
     return us;
 }
@@ -510,7 +518,7 @@ static bool time_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_basel
         return false;
     double first = b->sampled ? run_whole(b) : 0;
     callee c = whole_callee(b);
-    baseline->us = time_cold(b, &c, &how, first, NULL);
+    baseline->us = time_cold(b, &c, &how, first, NULL, NULL);
     return true;
 }
 
@@ -521,6 +529,7 @@ static bool run_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_baseli
     memcpy(baseline->error, b->eager, sizeof b->eager);
     if (!time_baseline(b, o, baseline, diag))
         return false;
+    b->baseline_us = baseline->us;
     if (bandwidth == 0)
         bandwidth = read_bandwidth(b->schedule.threads, diag);
     baseline->bandwidth = bandwidth;
@@ -656,7 +665,13 @@ static ef_bench_status measure(ef_bench *b, const callee *c, uint64_t work_bytes
     }
     if (how->check && !check_on(b, c, work_bytes, 0, t, &us, diag))
         return EF_BENCH_WRONG;
-    t->us = time_cold(b, c, how, us > TOO_LONG_US / 10 ? us : 0, t);
+    callee whole = {0};
+    if (how->against && (how->seconds <= 0 || 3e-6 * b->baseline_us < how->seconds)) {
+        if (b->sampled && !whole_open(b, diag))
+            return EF_BENCH_LOAD;
+        whole = whole_callee(b);
+    }
+    t->us = time_cold(b, c, how, us > TOO_LONG_US / 10 ? us : 0, whole.entry ? &whole : NULL, t);
     bool near = how->best_us > 0 && t->us <= NEAR * how->best_us;
     if (how->check && !check_rest(b, c, work_bytes, near ? b->draws : how->check, t, diag))
         return EF_BENCH_WRONG;

@@ -41,16 +41,18 @@ typedef struct {
     double best_us;  /* 0: there is no best yet */
     uint32_t check;  /* distributions at least, the first ones; 0: it is not checked at all */
     bool kernels;    /* what each kernel takes is wanted */
+    bool against;    /* the program as it is is called in turns with it, unless that takes too long */
 } ef_bench_how;
 
 #define EF_BENCH_KERNELS 128u /* whose times are told, of one program */
 
 typedef struct {
     double us, warm_us;
-    double rel_l2;    /* the largest, of all distributions that were checked */
-    ef_draw draw;     /* where that was */
-    uint32_t checked; /* distributions */
-    uint32_t kernels; /* whose times are known */
+    double rel_l2;     /* the largest, of all distributions that were checked */
+    ef_draw draw;      /* where that was */
+    uint32_t checked;  /* distributions */
+    double against_us; /* cold, of the program as it is, in turns; 0: it was not called */
+    uint32_t kernels;  /* whose times are known */
     double kernel_us[EF_BENCH_KERNELS];
 } ef_bench_timing;
 

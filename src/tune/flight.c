@@ -250,9 +250,9 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
         seconds = fmin(seconds, fmax(f->until - ef_seconds(), 0) + LAST_S);
     snprintf(key, sizeof key, "m%" PRIu64, f->number++);
     int check = t->check ? t->check : best_us > 0 ? 1 : EF_CHECK_ALL;
-    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:i, s:f, s:f}", "do", "measure", "key", key,
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:i, s:f, s:f}", "do", "measure", "key", key,
                                 "artifact", artifact, "entry", ENTRY, "repeat", (int)t->repeat, "kernels", !t->check,
-                                "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
+                                "against", t->check > 0, "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
                                 t->seconds > 0 ? t->seconds : CALLS_S + CALLS_TIMES * 1e-6 * best_us);
     t->measuring = true;
     t->job = ef_pool_measure(f->pool, request, seconds);
@@ -319,6 +319,7 @@ static void measured(ef_flight *f, const ef_families *families, ef_trip *t, cons
     t->us = json_number_value(json_object_get(reply, "us"));
     t->warm_us = json_number_value(json_object_get(reply, "warm_us"));
     t->rel_l2 = json_number_value(json_object_get(reply, "rel_l2"));
+    t->against_us = json_number_value(json_object_get(reply, "eager_us"));
     uint32_t kernels = families->list.at[t->family].graph->kernels.count;
     t->kernel_us = ef_arena_alloc(f->arena, kernels * sizeof *t->kernel_us);
     if (!read_times(json_object_get(reply, "kernel_us"), t->kernel_us, kernels))

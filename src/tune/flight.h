@@ -20,6 +20,7 @@ typedef struct {
                      * end however slow it is */
     double us, warm_us, rel_l2; /* us INFINITY: it failed */
     bool checked;               /* on all distributions */
+    double against_us;          /* of the program as it is, called in turns with it; 0: it was not */
     double *kernel_us;          /* by kernel, of the flight's; NULL: not known */
     uint64_t source;            /* hash */
     /* Private: */

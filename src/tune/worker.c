@@ -190,7 +190,8 @@ static json_t *measure(server *s, const json_t *request)
                         .seconds = json_number_value(json_object_get(request, "seconds")),
                         .best_us = json_number_value(json_object_get(request, "best_us")),
                         .check = (uint32_t)json_integer_value(json_object_get(request, "check")),
-                        .kernels = json_is_true(json_object_get(request, "kernels"))};
+                        .kernels = json_is_true(json_object_get(request, "kernels")),
+                        .against = json_is_true(json_object_get(request, "against"))};
     ef_bench_status status =
         ef_bench_measure(s->bench, text_of(request, "artifact"), text_of(request, "entry"), &how, &t, &diag);
     if (status != EF_BENCH_FINE)
@@ -198,8 +199,8 @@ static json_t *measure(server *s, const json_t *request)
     json_t *kernels = json_array();
     for (uint32_t k = 0; k < t.kernels; k++)
         json_array_append_new(kernels, json_real(t.kernel_us[k]));
-    return json_pack("{s:b, s:f, s:f, s:f, s:I, s:o}", "ok", 1, "us", t.us, "warm_us", t.warm_us, "rel_l2", t.rel_l2,
-                     "checked", (json_int_t)t.checked, "kernel_us", kernels);
+    return json_pack("{s:b, s:f, s:f, s:f, s:I, s:o, s:f}", "ok", 1, "us", t.us, "warm_us", t.warm_us, "rel_l2",
+                     t.rel_l2, "checked", (json_int_t)t.checked, "kernel_us", kernels, "eager_us", t.against_us);
 }
 
 static json_t *answer(server *s, const json_t *request)
