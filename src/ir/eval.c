@@ -941,7 +941,7 @@ static value *eval_get(machine *m, const node *n)
 static bool offset_within(machine *m, const value *inner, uint64_t ci, const value *outer, uint64_t co,
                           uint64_t start[MAX_RANK])
 {
-    uint64_t inner_digit[EF_MAX_PLACES], outer_digit[EF_MAX_PLACES];
+    uint64_t inner_digit[EF_MAX_PLACES] = {0}, outer_digit[EF_MAX_PLACES] = {0};
     unsigned rank = inner->type->rank;
     memset(start, 0, MAX_RANK * sizeof *start);
     space_digits(&inner->space, ci, inner_digit);
