@@ -39,11 +39,12 @@ static inline unsigned batch_add(batch *b, const ef_kgraph *graph, const ef_sche
     return b->work.count - 1;
 }
 
-static inline void batch_compile(batch *b, unsigned level)
+/* Without optimisation: it takes longer than what it saves in running such code. */
+static inline void batch_compile(batch *b)
 {
     ef_diag diag = {0};
     setenv("OMP_WAIT_POLICY", "passive", 0); /* read when the runtime is loaded with the first library */
-    b->library = ef_compile(b->source.text, b->source.length, &(ef_compile_options){.level = level}, &diag);
+    b->library = ef_compile(b->source.text, b->source.length, &(ef_compile_options){.level = 0}, &diag);
     if (!b->library)
         fail_msg("%s", diag.text);
 }

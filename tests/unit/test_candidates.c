@@ -35,10 +35,10 @@ static const sizing sizings[] = {
 };
 /* clang-format on */
 
-/* How much is run: a share of the candidates where code is slow, all sizes when asked for. */
+/* How much is run: a share of the candidates, or all of them at all sizes when asked for. */
 typedef struct {
     uint32_t keep, most; /* candidates that are built, and that run: every n-th where there are more */
-    unsigned sizings, level;
+    unsigned sizings;
     double seconds; /* for extraction */
 } effort;
 
@@ -47,7 +47,7 @@ static effort effort_of(void)
     const char *mode = getenv("EF_CANDIDATES"), *most = getenv("EF_CANDIDATES_MOST");
     effort e = {.keep = 20000, .most = 100, .sizings = 1, .seconds = 10};
     if (mode && strcmp(mode, "full") == 0)
-        e = (effort){.keep = 1000000, .most = 1000000, .sizings = 3, .level = 1, .seconds = 300};
+        e = (effort){.keep = 1000000, .most = 1000000, .sizings = 3, .seconds = 300};
 #if defined(__SANITIZE_ADDRESS__)
     e.most = 20;
 #endif
@@ -168,7 +168,6 @@ typedef struct {
     const subject *subject;
     ef_oracle *oracle;
     ef_named *output;
-    unsigned level;
     code chunk[MAX_CHUNK];
     unsigned count;
     unsigned run, widened;
@@ -181,7 +180,7 @@ static void open_oracle(run_state *r, batch *b)
     ef_codegen_c_runtime(&b->source);
     if (!r->oracle || !ef_oracle_print(r->oracle, "oracle", &b->source, &diag))
         fail_msg("%s: %s", path, diag.text);
-    batch_compile(b, r->level);
+    batch_compile(b);
     if (!ef_oracle_prepare(r->oracle, b->library, "oracle", 1, &diag))
         fail_msg("%s: %s", path, diag.text);
 }
@@ -235,7 +234,7 @@ static void run_chunk(run_state *r, bool again)
     for (unsigned i = 0; i < r->count; i++)
         r->chunk[i].number = batch_add(&b, r->chunk[i].graph, &r->chunk[i].schedule, path);
     if (r->count)
-        batch_compile(&b, r->level);
+        batch_compile(&b);
     for (unsigned i = 0; i < r->count; i++) {
         code *c = &r->chunk[i];
         ef_native native = batch_native(&b, c->number);
@@ -278,7 +277,7 @@ static void run_sizing(const sizing *size, const effort *e)
     subject s = subject_new(size, e);
     if (!s.extraction)
         return;
-    run_state r = {.subject = &s, .level = e->level};
+    run_state r = {.subject = &s};
     batch oracle = {0};
     uint32_t candidates = s.extraction->candidate.count;
     assert_true(candidates > 0);

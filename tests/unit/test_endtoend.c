@@ -188,7 +188,7 @@ static void run_again(subject *s, unsigned count)
             if (s[i].form[f].again)
                 s[i].form[f].number = batch_add(&b, s[i].form[f].graph, &s[i].form[f].schedule, s[i].text.text);
     if (b.work.count)
-        batch_compile(&b, 0);
+        batch_compile(&b);
     for (unsigned i = 0; i < count; i++)
         for (unsigned f = 0; f < s[i].forms; f++) {
             if (!s[i].form[f].again)
@@ -220,7 +220,7 @@ static void random_programs_become_code_that_computes_them(void **state)
         unsigned count = 0;
         for (; count < A_FILE && done < programs; count++, done++)
             subject_new(&s[count], seed++, &b);
-        batch_compile(&b, 0);
+        batch_compile(&b);
         for (unsigned i = 0; i < count; i++)
             run_subject(&s[i], &b);
         run_again(s, count);

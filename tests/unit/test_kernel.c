@@ -353,7 +353,7 @@ static void generated_code_agrees_with_the_evaluator(void **state)
     (void)state;
     unsigned again[MAX_CASES], retries = 0;
     add_cases();
-    batch_compile(&code, 0);
+    batch_compile(&code);
     for (unsigned i = 0; i < case_count; i++) {
         prepare(&cases[i], i);
         ef_verdict v = run_case(&cases[i]);
@@ -369,7 +369,7 @@ static void generated_code_agrees_with_the_evaluator(void **state)
         cases[again[i]].number =
             batch_add(&code, cases[again[i]].graph, &cases[again[i]].schedule, cases[again[i]].name);
     if (retries)
-        batch_compile(&code, 0);
+        batch_compile(&code);
     for (unsigned i = 0; i < retries; i++) {
         ef_verdict v = run_case(&cases[again[i]]);
         if (!v.valid)
