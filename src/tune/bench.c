@@ -23,6 +23,7 @@
 #define BEHIND 1.5    /* … twice */
 #define NEAR 1.1      /* … and what is nearer than this is checked on every distribution */
 #define CALL_US 200.0 /* a call may be late by this */
+#define TOO_SLOW 0.8  /* of the time for preparation: a baseline that takes so long is not called at its own sizes */
 #define BASELINE_CALLS 7u
 #define BASELINE_SHARE 0.1 /* of the time for preparation, for calls of the baseline after the first one */
 #define DRAW_SHARE 0.6     /* … after which only the first distributions are prepared, on a busy machine */
@@ -58,6 +59,7 @@ struct ef_bench {
     double **want[EF_DRAW_COUNT]; /* outputs in float64, when something compiled computed them */
     ef_native whole;              /* the program as it is, at its own sizes; sampled: else the part's */
     double baseline_us;
+    bool estimated;   /* the whole is never called: it takes too long */
     void **whole_out; /* by output: what it makes of the first distribution; NULL: not computed */
     ef_data *copy;    /* of the first distribution; without a second one it is that itself */
     char *work;
@@ -336,7 +338,7 @@ static bool is_enough(const double *time, uint32_t count, double total, const ef
         least = fmin(least, time[i]);
     if (how->best_us > 0 && least > (count > 1 ? BEHIND : HOPELESS) * how->best_us + CALL_US)
         return true;
-    return (how->seconds > 0 && total > how->seconds * 1e6) || (count >= 3 && total > TOO_LONG_US);
+    return (how->seconds > 0 && total > how->seconds * 1e6) || total > (count < 3 ? 2 : 1) * TOO_LONG_US;
 }
 
 /* Of so many calls the kernels' times are kept, and those of the program as it is. */
@@ -497,24 +499,27 @@ static double run_whole(ef_bench *b)
     return us;
 }
 
-/* How long a call should take, by the part's; nothing that takes longer than all the time there is is begun. */
-static bool is_affordable(ef_bench *b, const ef_bench_options *o, ef_diag *diag)
+/* How long a call of the program as it is should take, by the sample's. */
+static double expected_us(const ef_bench *b)
 {
     callee c = {.entry = b->part.native.entry, .work = b->part.native.work, .threads = b->part.native.threads};
-    double expected_s = call_us(&c, &b->part.data) * 1e-6 / b->sample.share;
-    if (o->seconds <= 0 || expected_s < 2 * o->seconds)
-        return true;
-    return ef_fail(diag, "one call of %s as it is takes about %.0f seconds, too many to measure it in this time",
-                   b->program->name, expected_s);
+    return call_us(&c, &b->part.data) / b->sample.share;
 }
 
 static bool time_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
 {
     ef_bench_how how = {.repeat = BASELINE_CALLS, .seconds = BASELINE_SHARE * o->seconds};
     baseline->us = o->known_us;
+    b->estimated = o->known_us > 0 && b->sampled && o->seconds > 0 && o->known_us > TOO_SLOW * o->seconds * 1e6;
     if (o->known_us > 0)
         return true;
-    if (b->sampled && (!is_affordable(b, o, diag) || !whole_open(b, diag)))
+    double expected = b->sampled && o->seconds > 0 ? expected_us(b) : 0;
+    if (expected > TOO_SLOW * o->seconds * 1e6) {
+        baseline->us = expected;
+        baseline->estimated = b->estimated = true;
+        return true;
+    }
+    if (b->sampled && !whole_open(b, diag))
         return false;
     double first = b->sampled ? run_whole(b) : 0;
     callee c = whole_callee(b);
@@ -658,7 +663,7 @@ static ef_bench_status measure(ef_bench *b, const callee *c, uint64_t work_bytes
 {
     double us = 0;
     /* After a worker was replaced the baseline's results are not there. */
-    if (how->check && b->sampled && !b->whole_out) {
+    if (how->check && b->sampled && !b->whole_out && !b->estimated) {
         if (!whole_open(b, diag))
             return EF_BENCH_LOAD;
         run_whole(b);
@@ -666,7 +671,7 @@ static ef_bench_status measure(ef_bench *b, const callee *c, uint64_t work_bytes
     if (how->check && !check_on(b, c, work_bytes, 0, t, &us, diag))
         return EF_BENCH_WRONG;
     callee whole = {0};
-    if (how->against && (how->seconds <= 0 || 3e-6 * b->baseline_us < how->seconds)) {
+    if (how->against && !b->estimated && (how->seconds <= 0 || 3e-6 * b->baseline_us < how->seconds)) {
         if (b->sampled && !whole_open(b, diag))
             return EF_BENCH_LOAD;
         whole = whole_callee(b);

@@ -79,6 +79,7 @@ bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
         double bandwidth = json_number_value(json_object_get(reply.json, "bandwidth"));
         f->original_us = json_number_value(json_object_get(reply.json, "eager_us"));
         f->floor_us = bandwidth > 0 ? f->bytes / bandwidth * 1e6 : 0;
+        f->estimated = json_is_true(json_object_get(reply.json, "estimated"));
         f->draws = (uint32_t)json_array_size(json_object_get(reply.json, "eager_error"));
         f->ready_at = ef_seconds();
         f->ready = true;

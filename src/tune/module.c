@@ -149,6 +149,7 @@ static const char *describe_kept(const course *c)
 
 static void sum_up(const course *c, ef_module_summary *s)
 {
+    bool estimated = false;
     *s = (ef_module_summary){.stored = true, .original = true, .stopped = c->stopped};
     for (uint32_t i = 0; i < c->programs.count; i++) {
         const distinct *d = &c->programs.at[i];
@@ -164,12 +165,15 @@ static void sum_up(const course *c, ef_module_summary *s)
         s->candidates += o->candidates;
         s->families += o->families;
         s->regions += d->uses;
+        estimated = estimated || o->estimated;
         s->stored = s->stored && o->stored;
         s->original = s->original && o->original;
     }
     s->distinct = c->programs.count;
     s->kept = c->kept;
-    s->message = c->kept ? describe_kept(c) : NULL;
+    s->message = c->kept     ? describe_kept(c)
+                 : estimated ? "the original's time is estimated: a call takes too long for this budget"
+                             : NULL;
     s->externals = c->plan->steps - s->regions;
     s->elapsed_s = c->plan->elapsed_s;
 }

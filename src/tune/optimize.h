@@ -43,9 +43,10 @@ typedef struct {
     uint32_t kernels, families;
     uint64_t measured, failed, candidates; /* in this run: measured schedules, failures; what extraction found */
     uint64_t family;
-    bool stored;   /* answered from the store */
-    bool original; /* the program itself is the best that was found */
-    bool stopped;  /* something asked to stop */
+    bool stored;    /* answered from the store */
+    bool original;  /* the program itself is the best that was found */
+    bool estimated; /* original_us is: a call of the program as it is takes too long for the budget */
+    bool stopped;   /* something asked to stop */
     const char *schedule, *source, *entry;
     const char *program;   /* the candidate, in text form */
     const char *reference; /* the program that it implements, in text form: the one that was asked for, or one that

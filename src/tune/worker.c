@@ -175,8 +175,8 @@ static json_t *program(server *s, const json_t *request)
     json_t *errors = json_array();
     for (uint32_t d = 0; d < base.draws; d++)
         json_array_append_new(errors, json_real(base.error[d] <= 1e300 ? base.error[d] : 1e300));
-    return json_pack("{s:b, s:f, s:o, s:f, s:f}", "ok", 1, "eager_us", base.us, "eager_error", errors, "bandwidth",
-                     base.bandwidth, "sample", base.sample);
+    return json_pack("{s:b, s:f, s:o, s:f, s:f, s:b}", "ok", 1, "eager_us", base.us, "eager_error", errors, "bandwidth",
+                     base.bandwidth, "sample", base.sample, "estimated", base.estimated);
 }
 
 static json_t *measure(server *s, const json_t *request)
