@@ -86,9 +86,11 @@ static bool is_divided(const ef_kgraph *g, uint32_t param)
     return used;
 }
 
-/* Whether tiles along the axis are rows, columns or the inside of a product: the matrix unit takes no fewer than 16. */
+/* Whether tiles along the axis are rows, columns or the inside of a product, and of no product a batch: the matrix unit
+ * takes no fewer than 16. */
 static bool is_of_product(const ef_kgraph *g, uint32_t param)
 {
+    bool of_product = false;
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         const ef_kernel *k = g->kernels.at[i];
         for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
@@ -97,11 +99,13 @@ static bool is_of_product(const ef_kgraph *g, uint32_t param)
                 continue;
             const uint32_t cut[] = {n->dim[0].cut, n->dim[1].cut, ef_kernel_node(k, n->child[0])->dim[0].cut};
             for (unsigned c = 0; c < 3; c++)
-                if (cut[c] != EF_NONE && k->iters.at[cut[c]].param == param)
-                    return true;
+                of_product = of_product || (cut[c] != EF_NONE && k->iters.at[cut[c]].param == param);
+            for (unsigned d = 2; d < n->rank; d++)
+                if (n->dim[d].cut != EF_NONE && k->iters.at[n->dim[d].cut].param == param)
+                    return false;
         }
     }
-    return false;
+    return of_product;
 }
 
 #define LEAST_OF_PRODUCT 16u

@@ -8,6 +8,9 @@
 #define BLOCKS 2u           /* for each */
 #define MOST_ELEMENTS 8192u /* of one tile */
 #define MOST_LOADED 16384u  /* of one that products read: it stays in shared memory */
+#define PADDED 16u          /* what the matrix unit pads to */
+#define MOST_LONE 4096u     /* of a product of one row a batch, which is padded */
+#define SHALLOW 16u         /* a product that sums up fewer is no work for the matrix unit */
 #define FEW_ROWS 16u        /* a product with no more is bound by reading its second operand */
 
 enum { ROW = 1, COLUMN = 2, INNER = 4, LAST = 8 };
@@ -16,8 +19,8 @@ enum { ROW = 1, COLUMN = 2, INNER = 4, LAST = 8 };
 typedef struct {
     unsigned *role; /* by iterator */
     unsigned products;
-    uint32_t units; /* of the device */
-    uint64_t rows;  /* the most rows of a product */
+    uint32_t units;       /* of the device */
+    uint64_t rows, depth; /* of all products the most rows, and the most that one sums up */
 } study;
 
 static uint64_t power_of_two(uint64_t at_least)
@@ -48,6 +51,9 @@ static void look(const ef_kgraph *g, const ef_kernel *k, study *s)
                 add_role(s, n->dim[i].cut, ROW);
             }
             s->rows = rows > s->rows ? rows : s->rows;
+            const ef_knode *a = ef_kernel_node(k, n->child[0]);
+            uint64_t depth = a->rank ? ef_dim_extent(g->ctx, a->dim[0].dim) : 1;
+            s->depth = depth > s->depth ? depth : s->depth;
             s->products++;
             add_role(s, n->dim[0].cut, COLUMN);
             add_role(s, n->dim[1].cut, ROW);
@@ -87,8 +93,9 @@ static uint64_t tile_of(const ef_kgraph *g, const ef_kernel *k, const study *s, 
 
 /* ---- limits ---- */
 
+/* `least`: what a dimension of several is padded to at least. */
 static uint64_t elements(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *n,
-                         uint32_t *largest)
+                         uint64_t least, uint32_t *largest)
 {
     uint64_t product = 1, most = 1;
     *largest = EF_NONE;
@@ -98,7 +105,7 @@ static uint64_t elements(const ef_kgraph *g, const ef_schedule *s, const ef_kern
         for (unsigned a = 0, count = ef_dim_atoms(g->ctx, n->dim[i].dim, &atoms); a < count; a++) {
             bool is_cut = a == 0 && cut != EF_NONE;
             uint64_t extent = is_cut ? ef_sched_tile(g, s, k, cut) : ef_sched_var(g, s, atoms[a]);
-            product = ef_sched_times(product, power_of_two(extent));
+            product = ef_sched_times(product, extent > 1 && extent < least ? least : power_of_two(extent));
             if (is_cut && extent > most && k->iters.at[cut].kind != EF_ITER_PICK) {
                 most = extent;
                 *largest = cut;
@@ -120,8 +127,10 @@ static void fit(const ef_kgraph *g, ef_schedule *s, const ef_kernel *k)
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         uint32_t largest;
-        uint64_t most = n->op == EF_VIEW ? MOST_LOADED : MOST_ELEMENTS;
-        while (is_tile(n) && elements(g, s, k, n, &largest) > most && largest != EF_NONE) {
+        bool batched = n->op == EF_TILE_MATMUL && n->rank > 2,
+             lone = n->op == EF_TILE_MATMUL && (n->rank < 2 || n->dim[1].dim == EF_UNIT);
+        uint64_t most = n->op == EF_VIEW ? MOST_LOADED : lone ? MOST_LONE : MOST_ELEMENTS;
+        while (is_tile(n) && elements(g, s, k, n, batched ? PADDED : 1, &largest) > most && largest != EF_NONE) {
             uint64_t *value = &s->value[k->iters.at[largest].param];
             *value = power_of_two(ef_sched_tile(g, s, k, largest)) / 2;
         }
@@ -211,7 +220,7 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number, ui
     deepen(g, s, k, &what);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
         if (is_tile(ef_kernel_node(k, id))) {
-            uint64_t size = elements(g, s, k, ef_kernel_node(k, id), &largest);
+            uint64_t size = elements(g, s, k, ef_kernel_node(k, id), 1, &largest);
             most = size > most ? size : most;
         }
     for (uint32_t i = 0; i < g->params.count; i++) {
@@ -223,7 +232,7 @@ static void guess_kernel(const ef_kgraph *g, ef_schedule *s, uint32_t number, ui
             break;
         case EF_PARAM_STAGES: s->value[i] = what.products == 1 && what.rows <= FEW_ROWS ? 4 : 3; break;
         case EF_PARAM_UNIT: /* also for one row: measured on an H200, what is bound by memory hides the empty rows */
-            s->value[i] = what.products > 0;
+            s->value[i] = what.products > 0 && what.depth >= SHALLOW;
             break;
         default: break;
         }
