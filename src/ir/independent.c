@@ -80,14 +80,14 @@ static bool mixes(const ef_program *p, ef_expr e, ef_var var, bool indexed)
     }
 }
 
-int ef_independent_place(const ef_ctx *ctx, ef_type id, ef_var var)
+int ef_independent_place(const ef_ctx *ctx, ef_type type, ef_var var)
 {
-    const ef_type_info *type = ef_type_at(ctx, id);
+    const ef_type_info *info = ef_type_at(ctx, type);
     const ef_var *atom;
-    int place = type->is_tuple ? -2 : -1;
-    for (unsigned d = 0; d < type->rank; d++)
-        if (dim_has(ctx, type->dim[d], var))
-            place = place == -1 && ef_dim_atoms(ctx, type->dim[d], &atom) == 1 ? (int)(type->rank - 1 - d) : -2;
+    int place = info->is_tuple ? -2 : -1;
+    for (unsigned d = 0; d < info->rank; d++)
+        if (dim_has(ctx, info->dim[d], var))
+            place = place == -1 && ef_dim_atoms(ctx, info->dim[d], &atom) == 1 ? (int)(info->rank - 1 - d) : -2;
     return place;
 }
 

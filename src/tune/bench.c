@@ -603,7 +603,7 @@ void ef_bench_free(ef_bench *b)
         if (b->data[d].in)
             ef_data_free(&b->data[d]);
     }
-    for (uint32_t i = 0; b->whole_out && i < b->graph->outputs.count; i++)
+    for (uint32_t i = 0; b->graph && b->whole_out && i < b->graph->outputs.count; i++)
         free(b->whole_out[i]);
     free(b->whole_out);
     free(b->copy);
