@@ -243,9 +243,9 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
     char key[32];
     double best_us = ef_flight_best_us(f), expected_us = fmax(best_us, t->check ? f->original_us : 0);
     double seconds = MEASURE_TIMEOUT_S + MEASURE_TIMES * 1e-6 * fmax(expected_us, best_us > 0 ? 0 : f->original_us);
-    size_t length = strlen(artifact);
-    char *copy = ef_xcalloc(length + 1, 1);
-    memcpy(copy, artifact, length);
+    size_t size = strlen(artifact) + 1;
+    char *copy = ef_xcalloc(size, 1);
+    snprintf(copy, size, "%s", artifact);
     free(t->artifact);
     t->artifact = copy;
     if (!t->check && f->until > 0)
