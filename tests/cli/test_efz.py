@@ -61,13 +61,14 @@ def test_run_compiles_checks_and_times_it(equiforge, plan):
 
 
 def test_explain_derives_and_checks_it_again(equiforge, plan):
-    path, found = plan
+    path, _ = plan
     value = equiforge.json("explain", path)
     assert value["equal"] and value["checked"]
-    assert bool(value["steps"]) != found["original"]
     with zipfile.ZipFile(path) as file:
         stored = json.loads(file.read("regions/0/derivation.json"))
+        same = file.read("regions/0/candidate.ef") == file.read("regions/0/program.ef")
     assert stored == value["steps"]
+    assert bool(stored) != same  # the fastest may be the program as it was given, under another schedule
 
 
 def test_explain_does_not_believe_the_file(equiforge, plan, tmp_path):
