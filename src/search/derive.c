@@ -6,6 +6,7 @@
 
 #include "egraph/explain.h"
 #include "search/check.h"
+#include "search/partition.h"
 #include "search/policy.h"
 #include "support/deepstack.h"
 
@@ -116,14 +117,149 @@ static bool derive(derivation *d)
     return out->equal ? prove(d) : not_equal(d);
 }
 
+static bool derive_whole(derivation *d)
+{
+    d->search = ef_search_new(d->from, d->options, d->diag);
+    d->found = ef_xcalloc(d->to->outputs, sizeof *d->found);
+    bool fine = d->search && derive(d);
+    free(d->found);
+    ef_search_free(d->search);
+    return fine;
+}
+
+/* ---- programs that were put together from parts ---- */
+
+typedef struct {
+    derivation *whole;
+    const ef_partitions *set;
+    ef_expr *match; /* by expression of the first program: the one of the second that computes it; EF_NONE: unknown */
+    EF_VEC(ef_equation) list;
+    double end; /* of the time limit */
+} by_parts;
+
+/* Copies into `into` what of the second program can be said in the inputs of a part; by expression of the second
+ * program, EF_NONE for the rest. */
+static ef_expr *say_in_part(const by_parts *b, const ef_part *part, ef_dag *into)
+{
+    const ef_dag *to = b->whole->to->dag;
+    uint32_t count = ef_dag_count(to);
+    ef_expr *said = ef_xcalloc(count + 1, sizeof *said);
+    for (ef_expr e = 0; e < count; e++) {
+        const ef_expr *child;
+        ef_expr mapped[EF_MAX_CHILDREN];
+        unsigned n = ef_dag_children(to, e, &child);
+        said[e] = EF_NONE;
+        for (uint32_t i = 0; i < part->program->inputs && said[e] == EF_NONE; i++)
+            if (b->match[part->input[i]] == e)
+                said[e] = ef_dag_input(into, part->program->input[i]);
+        bool whole = said[e] == EF_NONE && ef_dag_op(to, e) != EF_INPUT;
+        for (unsigned i = 0; i < n && whole; i++)
+            whole = (mapped[i] = said[child[i]]) != EF_NONE;
+        if (whole)
+            said[e] = ef_dag_add_exact(into, ef_dag_op(to, e), ef_dag_attr(to, e), mapped, n, NULL);
+    }
+    return said;
+}
+
+/* The expression of the second program that stands in the class of a part's output; its copy is *copy. */
+static ef_expr find_output(const by_parts *b, const ef_search *search, const ef_part *part, uint32_t output,
+                           const ef_dag *dag, const ef_expr *said, ef_expr *copy)
+{
+    const ef_dag *to = b->whole->to->dag;
+    ef_type type = ef_dag_type(b->whole->from->dag, part->output[output]);
+    for (ef_expr e = ef_dag_count(to); e-- > 0;) {
+        if (said[e] == EF_NONE || ef_dag_type(to, e) != type)
+            continue;
+        ef_id found = ef_egraph_find_expr(search->graph, dag, said[e]);
+        if (found == EF_NONE || ef_find(search->graph, found) != ef_find(search->graph, search->output[output]))
+            continue;
+        *copy = said[e];
+        return e;
+    }
+    return EF_NONE;
+}
+
+/* Proves that a part equals what the second program has in its place. */
+static bool derive_part(by_parts *b, const ef_part *part)
+{
+    derivation *whole = b->whole;
+    ef_search_options options = *whole->options;
+    ef_derivation proof = {0};
+    uint32_t outputs = part->program->outputs;
+    options.time_limit = b->end - ef_seconds();
+    if (options.time_limit <= 0)
+        return false;
+    ef_search *search = ef_search_new(part->program, &options, NULL);
+    bool fine = search && ef_search_saturate(search, NULL);
+    ef_dag *dag = ef_dag_new(ef_dag_ctx(whole->from->dag));
+    ef_expr *said = say_in_part(b, part, dag);
+    ef_named *output = ef_xcalloc(outputs + 1, sizeof *output);
+    for (uint32_t i = 0; i < outputs && fine; i++) {
+        output[i].name = part->program->output[i].name;
+        b->match[part->output[i]] = find_output(b, search, part, i, dag, said, &output[i].expr);
+        fine = b->match[part->output[i]] != EF_NONE;
+    }
+    ef_program to = {.dag = dag, .name = part->program->name, .outputs = outputs, .output = output};
+    derivation d = {part->program, &to, &options, whole->arena, &proof, NULL, search, NULL, false};
+    fine = fine && prove(&d);
+    for (uint32_t i = 0; i < proof.equations && fine; i++)
+        ef_vec_push(&b->list, proof.equation[i]);
+    free(output);
+    free(said);
+    ef_dag_free(dag);
+    ef_search_free(search);
+    return fine;
+}
+
+/* Looks for one partition all of whose parts stand in the second program, one after the other. What a part computes
+ * is known by its class in that part's e-graph, so nothing has to be told of how the program was put together. */
+static bool derive_partition(by_parts *b, const ef_partition *partition)
+{
+    const ef_program *from = b->whole->from, *to = b->whole->to;
+    uint32_t count = ef_dag_count(from->dag);
+    b->list.count = 0;
+    for (ef_expr e = 0; e < count; e++) {
+        b->match[e] = EF_NONE;
+        for (ef_expr t = 0; t < ef_dag_count(to->dag) && ef_dag_op(from->dag, e) == EF_INPUT; t++)
+            if (ef_dag_op(to->dag, t) == EF_INPUT && ef_dag_attr(to->dag, t) == ef_dag_attr(from->dag, e))
+                b->match[e] = t;
+    }
+    bool fine = true;
+    for (uint32_t i = 0; i < partition->parts && fine; i++)
+        fine = derive_part(b, &b->set->part.at[partition->part[i]]);
+    for (uint32_t i = 0; i < from->outputs && fine; i++)
+        fine = b->match[from->output[i].expr] == to->output[i].expr;
+    return fine;
+}
+
+static bool derive_by_parts(derivation *d)
+{
+    ef_partitions *set = ef_partition_program(d->from, NULL);
+    by_parts b = {
+        .whole = d, .set = set, .end = ef_seconds() + (d->options->time_limit > 0 ? d->options->time_limit : 600)};
+    b.match = ef_xcalloc(ef_dag_count(d->from->dag) + 1, sizeof *b.match);
+    bool found = false;
+    for (uint32_t p = set->list.count; p-- > 0 && !found;) /* small parts first: they are searched in no time */
+        found = set->list.at[p].parts > 1 && derive_partition(&b, &set->list.at[p]);
+    if (found) {
+        ef_equation *kept = ef_arena_alloc(d->arena, (b.list.count + 1) * sizeof *kept);
+        if (b.list.count)
+            memcpy(kept, b.list.at, b.list.count * sizeof *kept);
+        *d->out = (ef_derivation){.contained = true, .equal = true, .saturated = true, .checked = true};
+        d->out->stop = ef_stop_names[EF_STOP_SATURATED];
+        d->out->equations = b.list.count;
+        d->out->equation = kept;
+    }
+    ef_vec_free(&b.list);
+    free(b.match);
+    ef_partitions_free(set);
+    return found;
+}
+
 static void derive_deep(void *user)
 {
     derivation *d = user;
-    d->search = ef_search_new(d->from, d->options, d->diag);
-    d->found = ef_xcalloc(d->to->outputs, sizeof *d->found);
-    d->fine = d->search && derive(d);
-    free(d->found);
-    ef_search_free(d->search);
+    d->fine = derive_by_parts(d) || derive_whole(d);
 }
 
 bool ef_derive(const ef_program *from, const ef_program *to, const ef_search_options *options, ef_arena *arena,

@@ -1,13 +1,16 @@
 /* Derivations: why one program equals another, equation by equation (design, section 5). The first program is
  * saturated, the second one looked for; what is not found there is added, and saturation goes on. The proofs are then
- * validated by the separate checker (check.h). */
+ * validated by the separate checker (check.h).
+ *
+ * Of a program that is too large for one search the parts (partition.h) are looked for in the second one: each part is
+ * saturated by itself, and what stands in the class of its outputs is what later parts read. */
 #ifndef EF_SEARCH_DERIVE_H
 #define EF_SEARCH_DERIVE_H
 
 #include "search/saturate.h"
 
-/* An instance of a rule: expressions in text form, on one line each. `output`: of the first program, whose proof it is
- * part of. */
+/* An instance of a rule: expressions in text form, on one line each. `output`: of the first program, or of one of its
+ * parts, whose proof it is part of. */
 typedef struct {
     const char *output, *rule, *before, *after;
 } ef_equation;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "ir/eval.h"
+#include "search/derive.h"
 #include "search/extract.h"
 #include "search/partition.h"
 #include "support/rng.h"
@@ -280,29 +281,68 @@ static void test_searched_parts_compute_the_same(void **state)
     free(text);
 }
 
-/* Of the layers that are too large for one search, every small part has candidates other than itself. */
+/* Searches a part that is not like an earlier one, and offers its best candidate. */
+static ef_extraction *search_part(const char *file, const cutting *c, ef_composer *composer, uint32_t part)
+{
+    ef_diag diag = {0};
+    if (c->set->part.at[part].like != part)
+        return NULL;
+    ef_search *search = ef_search_new(c->set->part.at[part].program, &(ef_search_options){.time_limit = 100}, &diag);
+    assert_true(search && ef_search_saturate(search, &diag));
+    ef_extraction *found = ef_extract(
+        search,
+        &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 100, .state_limit = 60000, .keep = 1});
+    if (found->original)
+        fail_msg("%s: nothing was found for part %u", file, part);
+    ef_composer_offer(composer, part,
+                      &(ef_part_candidate){found->dag, found->candidate.at[0].output, found->candidate.at[0].cost}, 1);
+    ef_search_free(search);
+    return found;
+}
+
+static void derive_composed(const cutting *c, ef_composer *composer, uint32_t *choice)
+{
+    ef_diag diag = {0};
+    ef_derivation derivation;
+    double cost;
+    assert_true(ef_composer_next(composer, choice, &cost));
+    ef_program *whole = ef_composer_program(composer, choice, &diag);
+    ef_arena *arena = ef_arena_new();
+    if (!whole || !ef_derive(c->program, whole, &(ef_search_options){.time_limit = 100}, arena, &derivation, &diag)) {
+        fail_msg("%s", diag.text);
+        return;
+    }
+    assert_true(derivation.equal && derivation.checked && derivation.equations > 20);
+    /* One that is twice as much equals nothing that the program computes. */
+    ef_expr twice[] = {whole->output[0].expr, ef_dag_const(whole->dag, 2)};
+    whole->output[0].expr = ef_dag_add(whole->dag, EF_MUL, 0, twice, 2, &diag);
+    assert_true(whole->output[0].expr != EF_NONE);
+    assert_false(ef_derive(c->program, whole, &(ef_search_options){.time_limit = 3}, arena, &derivation, &diag));
+    ef_arena_free(arena);
+    ef_program_free(whole);
+}
+
+/* Of the layers that are too large for one search, every small part has candidates other than itself; what is put
+ * together of the best ones is derived part by part, and something else is not. */
 static void test_parts_of_layers_have_candidates(void **state)
 {
     (void)state;
     static const char *const files[] = {"tests/programs/mhc.ef", "tests/programs/diff_attn.ef"};
     for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
         cutting c = cut_file(files[i]);
-        const ef_partition *smallest = &c.set->list.at[0];
+        uint32_t smallest = 0, choice[16];
         for (uint32_t p = 1; p < c.set->list.count; p++)
-            smallest = c.set->list.at[p].limit < smallest->limit ? &c.set->list.at[p] : smallest;
-        assert_true(smallest->parts > 2);
-        for (uint32_t k = 0; k < smallest->parts; k++) {
-            ef_diag diag = {0};
-            const ef_program *part = c.set->part.at[c.set->part.at[smallest->part[k]].like].program;
-            ef_search *search = ef_search_new(part, &(ef_search_options){.time_limit = 100}, &diag);
-            assert_true(search && ef_search_saturate(search, &diag));
-            ef_extraction *found = ef_extract(
-                search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 100, .state_limit = 60000});
-            if (found->original)
-                fail_msg("%s: nothing was found for part %u", files[i], k);
-            ef_extraction_free(found);
-            ef_search_free(search);
-        }
+            smallest = c.set->list.at[p].limit < c.set->list.at[smallest].limit ? p : smallest;
+        const ef_partition *partition = &c.set->list.at[smallest];
+        ef_composer *composer = ef_composer_new(c.set, smallest);
+        ef_extraction *found[16] = {0};
+        assert_in_range(partition->parts, 3, 16);
+        for (uint32_t k = 0; k < partition->parts; k++)
+            found[k] = search_part(files[i], &c, composer, partition->part[k]);
+        derive_composed(&c, composer, choice);
+        ef_composer_free(composer);
+        for (uint32_t k = 0; k < partition->parts; k++)
+            ef_extraction_free(found[k]);
         cutting_free(&c);
     }
 }
