@@ -102,6 +102,7 @@ def _launcher(
 
     None when the kernels' launchers cannot be called so: then `module.launch` must be.
     """
+    inputs = [x.detach() for x in inputs]  # each an object of its own, also where one tensor is given for several
     launches = _record(module, inputs, outputs, temps)
     if launches is None:
         return None
@@ -208,17 +209,15 @@ class EagerKernels:
 
 
 class NativeKernels:
-    """A region as generated C, compiled by the library; one call at a time, since its workspace is its own."""
+    """A region as generated C, compiled by the library. Threads that call it at once take turns in the handle."""
 
     def __init__(self, plan: _native.PlanHandle, number: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]]):
         self.handle = plan.prepare(number)
         self.outputs = list(outputs)
-        self.lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs]
         ins = (ctypes.c_void_p * len(inputs))(*[x.data_ptr() for x in inputs])
         outs = (ctypes.c_void_p * len(outputs))(*[x.data_ptr() for x in outputs])
-        with self.lock:
-            self.handle(ins, outs)
+        self.handle(ins, outs)
         return outputs

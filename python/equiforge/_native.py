@@ -218,6 +218,7 @@ class PlanHandle:
 
     def __init__(self, path: str | os.PathLike[str], threads: int = 0):
         self._threads = threads
+        self._locks: dict[int, threading.Lock] = {}  # of prepared regions, each of which has one workspace
         self._session = function("equiforge_session_new")()
         self._plan = ctypes.c_void_p()
         status = function("equiforge_plan_open")(self._session, os.fsencode(path), ctypes.byref(self._plan))
@@ -242,11 +243,22 @@ class PlanHandle:
         return value
 
     def prepare(self, region: int) -> Callable[[Any, Any], None]:
-        """Compiles and loads a region in C: a function of arrays of addresses, inputs and outputs."""
-        if interruptible(lambda: function("equiforge_plan_prepare")(self._plan, region, self._threads)):
+        """Compiles and loads a region in C: a function of arrays of addresses, inputs and outputs.
+
+        Threads may call it at once, and those of other calls of `prepare` for this region too: they take turns.
+        """
+        lock = self._locks.setdefault(region, threading.Lock())
+        with lock:
+            failed = interruptible(lambda: function("equiforge_plan_prepare")(self._plan, region, self._threads))
+        if failed:
             raise EquiForgeError(self._message())
+
         # The handle must live as long as the function.
-        return lambda ins, outs: function("equiforge_plan_call")(self._plan, region, ins, outs)
+        def call(ins: Any, outs: Any) -> None:
+            with lock:
+                function("equiforge_plan_call")(self._plan, region, ins, outs)
+
+        return call
 
 
 def optimize(  # noqa: PLR0913

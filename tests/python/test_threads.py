@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import pickle
 import sys
 import threading
@@ -65,6 +66,19 @@ def agree(fast, module, args, calls):
 def test_on_the_cpu(name, tmp_path):
     module, args = workload(name).make(small=True)
     agree(untuned(module, args, tmp_path), module, args, 30)
+
+
+def test_copies_at_once(tmp_path):
+    """A module and its copy have one workspace."""
+    module, args = workload("mha_decode/B8").make(small=True)
+    fast = untuned(module, args, tmp_path)
+    twin = copy.deepcopy(fast)
+    turns = itertools.cycle((fast, twin))
+
+    def either(*inputs):
+        return next(turns)(*inputs)
+
+    agree(either, module, args, 100)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
