@@ -18,6 +18,7 @@
 #define ADVANCE 0.98       /* of the best: a sum of best kernels that is below is measured as a whole */
 #define OPTIMISM 0.7 /* of a time above its estimate: what tries may save, by the root of log(all tries) / tries */
 #define MOST_OPTIMISM 0.8
+#define FAILURES 3u /* of whole schedules, without a success: nothing is promised then */
 
 /* ---- families ---- */
 
@@ -104,6 +105,11 @@ uint32_t ef_tune_family_point(ef_tune_family *f, const uint32_t *choice, int *fr
 const uint32_t *ef_tune_family_choice(const ef_tune_family *f, uint32_t point)
 {
     return ef_intern_at(f->tried, point, NULL);
+}
+
+bool ef_tune_family_hopeless(const ef_tune_family *f)
+{
+    return f->elites == 0 && f->failures >= FAILURES;
 }
 
 bool ef_tune_family_dry(const ef_tune_family *f)
@@ -216,18 +222,21 @@ static bool is_new(const ef_tune_family *f, const ef_tune_records *records, uint
     return isnan(records->at[f->record[kernel]].kernel->time.at[f->point[kernel]].us);
 }
 
-/* Without times of kernels: what is new takes what the others leave, by its estimate. */
+/* Without times of kernels: what has none takes what the others leave, by its estimate. That a kernel was blamed for a
+ * failure is no time: a whole schedule works with it now. */
 static void share_out(const ef_tune_family *f, const ef_tune_records *records, double us, double *kernel_us)
 {
     double known = 0, estimates = 0;
-    for (uint32_t k = 0; k < f->kernels; k++)
-        if (is_new(f, records, k))
-            estimates += f->kernel_estimate[k] + 1e-9;
+    for (uint32_t k = 0; k < f->kernels; k++) {
+        kernel_us[k] = records->at[f->record[k]].kernel->time.at[f->point[k]].us;
+        if (isfinite(kernel_us[k]))
+            known += kernel_us[k];
         else
-            known += records->at[f->record[k]].kernel->time.at[f->point[k]].us;
+            estimates += f->kernel_estimate[k] + 1e-9;
+    }
     for (uint32_t k = 0; k < f->kernels; k++)
         kernel_us[k] =
-            is_new(f, records, k) ? fmax(us - known, 0.01 * us) * (f->kernel_estimate[k] + 1e-9) / estimates : NAN;
+            isfinite(kernel_us[k]) ? NAN : fmax(us - known, 0.01 * us) * (f->kernel_estimate[k] + 1e-9) / estimates;
 }
 
 static void tell_kernels(ef_tune_family *f, ef_tune_records *records, double us, const double *kernel_us)
@@ -262,6 +271,7 @@ void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t p
         f->width = 2 * f->width < f->kernels ? 2 * f->width : f->kernels;
         return;
     }
+    f->failures++;
     f->width = f->width > 1 ? f->width / 2 : 1;
     for (uint32_t k = 0; k < f->kernels; k++)
         if (is_new(f, records, k))
@@ -287,7 +297,7 @@ static double promise_of(const ef_tune_family *f, const ef_tune_records *records
 
 double ef_tune_family_promise(const ef_tune_family *f, const ef_tune_records *records)
 {
-    return promise_of(f, records, best_choice(f));
+    return ef_tune_family_hopeless(f) ? INFINITY : promise_of(f, records, best_choice(f));
 }
 
 /* ---- proposals ---- */

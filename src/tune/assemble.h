@@ -35,6 +35,7 @@ typedef struct {
     uint32_t elite[EF_TUNE_ELITE], elites;
     uint32_t asked; /* in this round */
     uint32_t stale; /* proposals since something got better */
+    uint32_t failures;
     uint32_t width; /* kernels that change at once: fewer after failures, which say nothing of whose they are */
     bool timed;     /* the times of kernels are told; else they follow from those of whole schedules, one at a time */
 } ef_tune_family;
@@ -49,10 +50,13 @@ const uint32_t *ef_tune_family_choice(const ef_tune_family *family, uint32_t poi
 void ef_tune_family_tell(ef_tune_family *family, ef_tune_records *records, uint32_t point, double us,
                          const double *kernel_us);
 bool ef_tune_family_dry(const ef_tune_family *family);
+/* Whether some schedules of it failed and none worked. */
+bool ef_tune_family_hopeless(const ef_tune_family *family);
 /* A new point, which counts as tried from now on. The family must not be dry. */
 uint32_t ef_tune_assemble(ef_tune_family *family, ef_tune_records *records, ef_rng *rng);
 /* What the family may come to: the sum of its kernels' best times, each less the less it was tried, or their estimates
- * where there is none. INFINITY: nothing of it worked so far. */
+ * where there is none. INFINITY: nothing is known of a kernel, or the family is hopeless, whatever its kernels take
+ * in others. */
 double ef_tune_family_promise(const ef_tune_family *family, const ef_tune_records *records);
 
 #endif

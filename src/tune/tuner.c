@@ -118,13 +118,22 @@ static uint32_t rounds_after(uint32_t families)
     return rounds;
 }
 
-/* Every family that still has something to try. */
+/* Every family that still has something to try; hopeless ones last. */
 static void bring_all(ef_tuner *t)
 {
     t->left.count = 0;
+    for (int hopeless = 0; hopeless < 2; hopeless++)
+        for (uint32_t i = 0; i < t->families.count; i++)
+            if (!ef_tune_family_dry(t->families.at[i]) && ef_tune_family_hopeless(t->families.at[i]) == hopeless)
+                ef_vec_push(&t->left, i);
+}
+
+static bool has_hope(const ef_tuner *t)
+{
     for (uint32_t i = 0; i < t->families.count; i++)
-        if (!ef_tune_family_dry(t->families.at[i]))
-            ef_vec_push(&t->left, i);
+        if (!ef_tune_family_dry(t->families.at[i]) && !ef_tune_family_hopeless(t->families.at[i]))
+            return true;
+    return false;
 }
 
 /* Half as many go on, the most promising ones of all: what was found for a kernel meanwhile may bring a family back
@@ -149,13 +158,16 @@ static bool next_round(ef_tuner *t)
     return true;
 }
 
-/* The family of this round that got the fewest, the best of those; NULL: all got their share. */
+/* The family of this round that got the fewest, the best of those; NULL: all got their share. A hopeless one gets
+ * nothing more while there are others, in this round or outside of it. */
 static ef_tune_family *next_family(ef_tuner *t, uint32_t *number)
 {
     ef_tune_family *next = NULL;
+    bool hope = has_hope(t);
     for (uint32_t i = 0; i < t->left.count; i++) {
         ef_tune_family *f = t->families.at[t->left.at[i]];
-        if (ef_tune_family_dry(f) || f->asked >= t->quota || (next && f->asked >= next->asked))
+        if (ef_tune_family_dry(f) || f->asked >= t->quota || (hope && ef_tune_family_hopeless(f)) ||
+            (next && f->asked >= next->asked))
             continue;
         next = f;
         *number = t->left.at[i];

@@ -12,7 +12,8 @@
  * Successive halving (Jamieson and Talwalkar, 2016): rounds, in each of which every family left gets the same number of
  * measurements; the better half goes on, and with it a few that the static estimate likes best. What a family is worth
  * is the sum of its kernels' best times and what it takes beside them, not its first schedule's time; what was tried
- * little is taken to be worth more. What is returned was measured as a whole. */
+ * little is taken to be worth more. A family of which the first few schedules fail, and none worked, comes after all
+ * others, however fast its kernels are in these. What is returned was measured as a whole. */
 #ifndef EF_TUNE_TUNER_H
 #define EF_TUNE_TUNER_H
 

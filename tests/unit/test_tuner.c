@@ -13,6 +13,7 @@
 
 #include "support/hash.h"
 #include "support/rng.h"
+#include "tune/assemble.h"
 #include "tune/tuner.h"
 
 #define NONE UINT32_MAX
@@ -416,6 +417,86 @@ static void test_resumes(void **state)
     simulation_free(&s);
 }
 
+/* Families of kernels {0, 1}, {0, 2} and {3, 1}; the first one always fails as a whole, though its kernels are the
+ * fastest, and work in the others. It gets only a few measurements. */
+static void test_dead_family(void **state)
+{
+    static const uint32_t kernel[3][2] = {{0, 1}, {0, 2}, {3, 1}};
+    static const double least[4] = {10, 10, 40, 40};
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    for (uint32_t f = 0; f < 3; f++) {
+        uint32_t values[2] = {200, 200}, owner[2] = {0, 1}, start[2] = {100, 100};
+        uint64_t identity[2] = {1 + kernel[f][0], 1 + kernel[f][1]}, key[2] = {0};
+        double estimate[2] = {0.8 * least[kernel[f][0]], 0.8 * least[kernel[f][1]]};
+        bool uses[4] = {false};
+        ef_tuner_add(tuner, &(ef_tune_space){.params = 2,
+                                             .values = values,
+                                             .owner = owner,
+                                             .start = start,
+                                             .estimate = estimate[0] + estimate[1],
+                                             .kernels = 2,
+                                             .identity = identity,
+                                             .kernel_estimate = estimate,
+                                             .uses = uses,
+                                             .key = key});
+    }
+    uint32_t asked[3] = {0};
+    ef_tune_point point;
+    for (uint32_t i = 0; i < 200; i++) {
+        ef_tuner_expect(tuner, 200 - i);
+        if (ef_tuner_ask(tuner, &point) != EF_ASK_POINT)
+            break;
+        asked[point.family]++;
+        double us[2];
+        for (int k = 0; k < 2; k++)
+            us[k] = least[kernel[point.family][k]] + fabs((double)point.choice[k] - 60);
+        ef_tuner_tell(tuner, point.ticket, point.family ? us[0] + us[1] : INFINITY, point.family ? us : NULL);
+    }
+    assert_in_range(asked[0], 1, 4);
+    assert_true(asked[1] + asked[2] >= 100);
+    ef_tuner_free(tuner);
+}
+
+/* Where all fail each is tried all the same. */
+static void test_all_dead(void **state)
+{
+    uint32_t asked;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    add(tuner, &(space){1, {9}, {0}, {1}, 1});
+    add(tuner, &(space){1, {9}, {0}, {1}, 1});
+    play(tuner, never, 1, 100, 2, &asked);
+    assert_int_equal(asked, 18);
+    ef_tuner_free(tuner);
+}
+
+/* Two kernels that do not say what they take were blamed for a failure of the whole; when it works with one of them,
+ * that has a time. */
+static void test_blamed_in_vain(void **state)
+{
+    static const uint32_t values[2] = {4, 4}, owner[2] = {0, 1}, start[2] = {0, 0}, first[2] = {0, 0},
+                          second[2] = {0, 1};
+    int fresh;
+    (void)state;
+    ef_tune_records records = {0};
+    ef_tune_family *f =
+        ef_tune_family_new(&(ef_tune_space){.params = 2, .values = values, .owner = owner, .start = start}, 0);
+    ef_tune_family_tell(f, &records, ef_tune_family_point(f, first, &fresh), INFINITY, NULL);
+    ef_tune_family_tell(f, &records, ef_tune_family_point(f, second, &fresh), 10, NULL);
+    double sum = 0;
+    assert_int_equal(records.count, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(records.at[i].kernel->elites, 1);
+        assert_true(records.at[i].kernel->best > 0);
+        sum += records.at[i].kernel->best;
+        ef_tune_kernel_free(records.at[i].kernel);
+    }
+    assert_float_equal(sum, 10, 1e-9);
+    ef_vec_free(&records);
+    ef_tune_family_free(f);
+}
+
 static void test_known_results(void **state)
 {
     uint32_t known[6] = {3, 9, 0, 11, 5, 7}, foreign[6] = {12, 0, 0, 0, 0, 0};
@@ -465,6 +546,8 @@ int main(void)
         cmocka_unit_test(test_patience),        cmocka_unit_test(test_known_results),
         cmocka_unit_test(test_deterministic),   cmocka_unit_test(test_bad_start),
         cmocka_unit_test(test_shared_kernels),  cmocka_unit_test(test_resumes),
+        cmocka_unit_test(test_dead_family),     cmocka_unit_test(test_all_dead),
+        cmocka_unit_test(test_blamed_in_vain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
