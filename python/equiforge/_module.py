@@ -6,7 +6,7 @@ import contextlib
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,36 @@ def _shared(written: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return False
 
 
+_modes = threading.Lock()
+_resting: dict[nn.Module, int] = {}  # modules in training mode otherwise: how many hold them in evaluation mode
+
+
+class evaluating:  # noqa: N801 - a context, as torch.no_grad is
+    """Holds modules in evaluation mode. Those that were in training mode are in it again when the last one is done that
+    holds them, whoever that is: several threads may, by way of several optimised modules."""
+
+    def __init__(self, parts: Iterable[nn.Module]):
+        self.parts = parts
+        self.held: list[nn.Module] = []
+
+    def __enter__(self) -> None:
+        with _modes:
+            self.held = [part for part in self.parts if part.training or part in _resting]
+            for part in self.held:
+                _resting[part] = _resting.get(part, 0) + 1
+                part.training = False
+
+    def __exit__(self, *_: object) -> None:
+        if not self.held:
+            return
+        with _modes:
+            for part in self.held:
+                _resting[part] -= 1
+                if not _resting[part]:
+                    del _resting[part]
+                    part.training = True
+
+
 # Why a call's kernels do not fit, as the printed function says it.
 _CHANGED = "a parameter or buffer has another type, shape or device"
 _SHARED = "what the module writes to shares its memory with another argument or buffer"
@@ -109,9 +139,10 @@ class Runner:
     ):
         self.plan, self.handle, self.device = plan, handle, device
         self.graphs, constants = attached.graphs or module, attached.constants
-        self.names: dict[str, Any] = {"device": device}  # what the function uses
+        self.names: dict[str, Any] = {"device": device, "shared": _shared}  # what the function uses
         inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
         lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
+        lookups: list[str] = []  # of weights, at every call
         self.contiguous: set[int] = set()  # values that are
         wants: list[str] = []
         used = self._used()
@@ -122,10 +153,9 @@ class Runner:
             if held is not None:
                 self.names[f"h{i}"], name = held
                 self.names[f"d{i}"], self.names[f"s{i}"] = value.dtype, torch.Size(value.shape)
-                lines.append(f"    v{i} = h{i}[{name!r}]")
                 # A kernel would read whatever is there.
                 changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
-                lines.append(f"    if {changed}: return {_CHANGED!r}")
+                lookups += [f"        v{i} = h{i}[{name!r}]", f"        if {changed}: return {_CHANGED!r}"]
                 wants.append(f"h{i}[{name!r}].requires_grad")
             elif value.kind in ("parameter", "buffer", "constant"):
                 if value.target not in constants:
@@ -137,12 +167,13 @@ class Runner:
                 self.names[f"m{i}"] = constants[value.target]
                 lines.append(f"    v{i} = c{i}")
                 self.contiguous.add(i)
+        gone = "    except (KeyError, AttributeError):"  # a weight was deleted, or is None
+        lines += ["    try:", *lookups, gone, f"        return {_CHANGED!r}"] if lookups else []
         self.kernels = [self._kernels(number) for number in range(len(plan.regions))]
         # What is written to is the caller's tensor, whatever copy of it kernels read.
         targets = {target for _, target in plan.mutations}
         lines += [f"    m{i} = v{i}" for i in sorted(targets) if f"m{i}" not in self.names]
         if targets:
-            self.names["shared"] = _shared
             written = "".join(f"m{i}, " for i in sorted(targets))
             given = "".join(f"v{i}, " for i in sorted(used) if plan.values[i].kind != "result")
             lines.append(f"    if shared(({written}), ({given})): return {_SHARED!r}")
@@ -154,10 +185,11 @@ class Runner:
         # Results and values to write that are old states of what is written are kept apart first.
         old = targets & {i for i in [*plan.outputs, *(i for i, _ in plan.mutations)] if isinstance(i, int)}
         lines += [f"    v{i} = v{i}.clone()" for i in sorted(old)]
-        lines += [f"    m{target}.copy_(v{i})" for i, target in plan.mutations]
         results = ", ".join(f"v{i}" if isinstance(i, int) else repr(i[0]) for i in plan.outputs)
-        lines = ["def run(flat):", *lines, f"    return [{results}]"]
-        lines += ["def wants_gradients():", f"    return {' or '.join(wants) or False}"]
+        asked = ["def wants_gradients():", "    try:", f"        return {' or '.join(wants) or False}"]
+        asked += [gone, "        return False"]  # then `run` says so
+        writes = [f"    m{target}.copy_(v{i})" for i, target in plan.mutations]
+        lines = ["def run(flat):", *lines, *writes, f"    return [{results}]", *asked]
         exec("\n".join(lines), self.names)
         # A text: why the kernels do not fit.
         self.run: Callable[[Sequence[Any]], list[Any] | str] = self.names["run"]
@@ -218,6 +250,13 @@ class Runner:
         return {**last, **{i: len(self.plan.steps) for i in ends}}
 
 
+def _alike(x: Any, wanted: Any) -> bool:
+    """Whether an argument that is no tensor is the same value: 2, 2.0 and True are three, as 0.0 and -0.0 are two."""
+    if type(x) is not type(wanted):
+        return False
+    return repr(x) == repr(wanted) if isinstance(x, (float, complex)) else bool(x == wanted)
+
+
 class Call:
     """What calls the kernels fit: the structure, shapes, element types, values and device of an example's arguments,
     and whether autocast is on."""
@@ -258,7 +297,7 @@ class Call:
             if not isinstance(x, Tensor) or type(wanted) is not tuple:
                 if type(wanted) is tuple:
                     return f"an argument is of type {type(x).__name__}, no tensor"
-                if isinstance(x, Tensor) or x != wanted:
+                if not _alike(x, wanted):
                     return f"an argument is another value than {wanted!r:.40}"
             elif x.shape != wanted[0] or x.dtype is not wanted[1] or x.device != self.device:
                 return f"an argument is {x.dtype} {tuple(x.shape)} on {x.device}"
@@ -332,9 +371,6 @@ class OptimizedModule(nn.Module):
             _exported=None,
             _file=b"",
             _parts=tuple(original.modules()) if original is not None else (),
-            _mode=threading.Lock(),
-            _evaluating=0,  # calls of the original that hold it in evaluation mode, …
-            _resting=[],  # … and its parts that are in training mode otherwise
         )
         self.training = False
 
@@ -390,22 +426,10 @@ class OptimizedModule(nn.Module):
                     f"{problem}: the module in the file runs with arguments like those of its example alone; "
                     "equiforge.load(FILE, module) takes the original, which runs with others too"
                 )
-        if self.training or not (self._evaluating or any(part.training for part in self._parts)):
+        if self.training:
             return self.original(*args, **kwargs)
-        state = self.__dict__
-        with self._mode:
-            if not self._evaluating:
-                state["_resting"] = [part for part in self._parts if part.training]
-            state["_evaluating"] += 1
-            for part in self._resting:
-                part.training = False
-        try:
+        with evaluating(self._parts):
             return self.original(*args, **kwargs)
-        finally:
-            with self._mode:
-                state["_evaluating"] -= 1
-                for part in self._resting if not self._evaluating else ():
-                    part.training = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
         """With copies of the weights, and the same kernels."""

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from equiforge import _cuda, _file, _native, _prepare, _trial
-from equiforge._module import Attached, Call, OptimizedModule
+from equiforge._module import Attached, Call, OptimizedModule, evaluating
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
 from equiforge._plan import Plan
 
 COMPARE_S = 0.2  # how long the original and the result are timed against each other
+COMPARE_SHARE = 0.1  # of the budget, that a call of both may take to be timed more than once
 LONGEST_S = 1e6  # that a budget may be
 WORST = 2e-2  # relative L2 difference from the original's results: more is an error of ours
 
@@ -70,12 +71,9 @@ def apart(arguments: Any, module: nn.Module) -> Any:
 
 def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The module for these arguments, as in inference. UnsupportedModuleError when PyTorch cannot export it."""
-    modes = {part: part.training for part in module.modules()}
     given, named = apart((tuple(args), dict(kwargs)), module)
     try:
-        for part in modes:
-            part.training = False
-        with torch.no_grad(), warnings.catch_warnings():
+        with evaluating(module.modules()), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(module, given, named, strict=False)
             # Types that autocast chooses are written out, so that they can be optimised like others.
@@ -85,9 +83,6 @@ def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> to
         raise UnsupportedModuleError(
             f"PyTorch cannot export this module: {type(problem).__name__}: {first}"
         ) from problem
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def has_autocast(exported: torch.export.ExportedProgram) -> bool:
@@ -137,12 +132,17 @@ def optimize(  # noqa: PLR0913, PLR0917
             device; tensors on the CPU are optimised for this machine's processor, tensors on a GPU for that GPU, on
             which candidates are measured.
         target: "auto", or the name of the device, to be sure what it is.
-        budget: the longest that it may take: "90s", "5m", "1h" or seconds.
+        budget: the longest that search and measurements may take: "90s", "5m", "1h" or seconds. The end may be late by
+            a tenth and two seconds. Beside the budget are PyTorch's export, the start of workers with their first call
+            of what is measured, where that takes longer than their share, and the comparison of the result with the
+            original in the end: 0.2 seconds and five calls of both at least; two when a call of both takes more than a
+            tenth of the budget, one when it takes more than all of it.
         store: the file that measurements are kept in; the library's own by default.
         freeze: what the module computes from its parameters and buffers alone is computed once, in place of in every
             call: sums and products of weights, casts, transposed weights, which are laid out so. It is computed anew
-            when a weight is replaced or written to (by way of `.data` PyTorch does not tell). It takes memory, beside
-            the weights. Where graphs of control flow are in the module nothing is prepared.
+            when a weight is replaced or written to (by way of `.data` PyTorch does not tell), and at every call when
+            one is an inference tensor, of which PyTorch does not tell either. It takes memory, beside the weights.
+            Where graphs of control flow are in the module nothing is prepared.
         progress: called with a `Progress` some times a second; False from it finishes with the best so far. By default
             a line is shown on a terminal.
 
@@ -171,10 +171,12 @@ def optimize(  # noqa: PLR0913, PLR0917
     if kind and (kind == "gpu") != (gpu is not None):
         raise EquiForgeError(f"arguments and module are on {call.device}, which is no target {target!r}")
     exported = program = export(module, args, kwargs or {})
-    preparation = None
+    prepared = None
     if freeze:
         preparation, rest = _prepare.split(exported)
-        program = export(rest(), args, kwargs or {}) if preparation.count else exported
+        if preparation.count:
+            program = export(rest(), args, kwargs or {})
+            prepared = _prepare.Prepared(preparation, module, Attached.to(exported).constants)
     report = progress or (show if sys.stderr.isatty() else None)
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
@@ -193,39 +195,45 @@ def optimize(  # noqa: PLR0913, PLR0917
             warnings.warn(f"equiforge: {found['note']}", stacklevel=2)
         handle = _native.PlanHandle(result)
         plan = result.read_bytes()
-    attached = Attached.to(program)
-    if preparation is not None and preparation.count:
-        prepared = _prepare.Prepared(preparation, module, attached.constants)
-        attached = dataclasses.replace(attached, prepared=prepared)
+    attached = dataclasses.replace(Attached.to(program), prepared=prepared)
     fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, attached=attached)
     fast.__dict__.update(_exported=exported, _file=plan)
-    compare(fast, module, args, kwargs or {})
+    compare(fast, module, args, kwargs or {}, limit)
     return fast
 
 
-def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def compare(
+    fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any], budget_s: float
+) -> None:
     """Times both, in turns, and makes the result call the original when that is faster, or when they differ.
 
-    Arguments are copies, and buffers are as before when this returns: calls may write to them.
+    Both are called five times at least; twice, when a call of both takes more than a tenth of the budget; once, when it
+    takes more than all of it. Arguments are copies, and buffers are as before when this returns: calls may write to
+    them.
     """
-    modes = {part: part.training for part in original.modules()}
-    for part in modes:
-        part.training = False
     buffers = [(x, x.clone()) for x in original.buffers()]
+    clock = _trial.Clock(fast.device)
 
     def restore() -> None:
         for x, before in buffers:
             if not torch.equal(x, before):
                 x.copy_(before)
 
-    given = (args, kwargs)
-    args, kwargs = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, given)
-    try:
-        with torch.no_grad():
-            want = [x.clone() for x in tensors_of(original(*args, **kwargs))]
+    def copies() -> Any:
+        return pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, kwargs))
+
+    def first(module: nn.Module) -> tuple[list[Tensor], float]:
+        """Results of a first call, and its time."""
+        (given, named), results = copies(), []
+        us = clock.once(lambda: results.extend(tensors_of(module(*given, **named))))
+        return results, us
+
+    with evaluating(original.modules()), torch.no_grad():
+        try:
+            want, original_us = first(original)
+            want = [x.clone() for x in want]
             restore()
-            args, kwargs = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, given)
-            got = tensors_of(fast(*args, **kwargs))
+            got, optimized_us = first(fast)
             difference = _trial.error(got, [x.double() for x in want])
             if difference > WORST:
                 warnings.warn(
@@ -233,26 +241,27 @@ def compare(fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwa
                 )
                 fast.__dict__.update(_keep_original=True, _differs=True)
                 return
-            both = (lambda: original(*args, **kwargs), lambda: fast(*args, **kwargs))
-            fast.__dict__["original_us"], fast.__dict__["optimized_us"] = in_turns(both, fast.device)
-    finally:
-        with torch.no_grad():
+            if original_us + optimized_us <= 1e6 * budget_s:
+                given, named = copies()
+                both = (lambda: original(*given, **named), lambda: fast(*given, **named))
+                original_us, optimized_us = in_turns(both, clock, 1e6 * COMPARE_SHARE * budget_s)
+        finally:
             restore()
-        for part, mode in modes.items():
-            part.training = mode
-    fast.__dict__["_keep_original"] = fast.optimized_us > fast.original_us
+    fast.__dict__.update(original_us=original_us, optimized_us=optimized_us)
+    fast.__dict__["_keep_original"] = optimized_us > original_us
 
 
 def tensors_of(results: Any) -> list[Tensor]:
     return [x for x in pytree.tree_leaves(results) if isinstance(x, Tensor)]
 
 
-def in_turns(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:
-    """The median time of each call in microseconds, measured alternately so that nothing favours one."""
-    clock = _trial.Clock(device)
+def in_turns(calls: Sequence[Callable[[], Any]], clock: _trial.Clock, longest_us: float) -> list[float]:
+    """The median time of each call in microseconds, measured alternately so that nothing favours one. Of one call each,
+    when all together take longer than `longest_us`; else the first is for warming up."""
+    once = [clock.once(call) for call in calls]
+    if sum(once) > longest_us:
+        return once
     times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
     end = time.perf_counter() + COMPARE_S
     while len(times[0]) < 3 or (time.perf_counter() < end and len(times[0]) < 1000):
         for call, taken in zip(calls, times, strict=True):

@@ -198,7 +198,7 @@ class Prepared:
         self.preparation, self.constants = preparation, constants
         self.places = [_place(name, module, constants) for name in preparation.weights]
         self.lock = threading.Lock()
-        self.seen: list[tuple[int, int]] = []  # which weights, in which version, the tensors are made of
+        self.seen: list[tuple[int, object]] = []  # which weights, in which version, the tensors are made of
         self.kept: list[Tensor] = []  # … alive, so that no other has its identity
         self.tensors: dict[str, Tensor] = {}
         self._make([held[name] for held, name in self.places])
@@ -210,7 +210,9 @@ class Prepared:
     def refresh(self) -> bool:
         """What is written to a weight by PyTorch counts; what is written behind its back (`.data`) does not. False when
         nothing can be prepared from the weights as they are now."""
-        weights = [held[name] for held, name in self.places]
+        weights = [x for x in (held.get(name) for held, name in self.places) if isinstance(x, Tensor)]
+        if len(weights) < len(self.places):
+            return False
         if self.seen == [_state(x) for x in weights]:
             return True
         try:
@@ -231,9 +233,9 @@ class Prepared:
         return any(held[name].requires_grad for held, name in self.places)
 
 
-def _state(x: Tensor) -> tuple[int, int]:
-    """Another one when the tensor is another one, or was written to."""
-    return id(x), 0 if x.is_inference() else x._version
+def _state(x: Tensor) -> tuple[int, object]:
+    """Another one when the tensor is another one, or was written to; every time where that is not known."""
+    return id(x), object() if x.is_inference() else x._version
 
 
 def _place(name: str, module: nn.Module | None, constants: dict[str, Tensor]) -> tuple[dict[str, Any], str]:

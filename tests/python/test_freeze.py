@@ -49,8 +49,8 @@ def untuned(monkeypatch, tmp_path):
     return seen
 
 
-def frozen(module, x):
-    fast = equiforge.optimize(module, (x,), freeze=True)
+def frozen(module, x, freeze=True):
+    fast = equiforge.optimize(module, (x,), freeze=freeze)
     fast.__dict__["_keep_original"] = False
     return fast
 
@@ -148,6 +148,47 @@ def test_copies():
     twin.gain.mul_(2)
     agree(fast, module, x)
     agree(twin, twin.original, x)
+
+
+def test_global_tensors():
+    """What is computed of a weight and of a tensor that is no part of the module."""
+    scale = torch.arange(1.0, 25.0)
+
+    class Scaled(Folds):
+        def forward(self, x):
+            self.count += 1
+            return x @ (self.weight * scale).t()
+
+    module, x = Scaled().eval().requires_grad_(False), torch.randn(4, 24)
+    fast = frozen(module, x)
+    assert fast._prepared is not None
+    agree(fast, module, x)
+    module.weight.mul_(2)
+    agree(copy.deepcopy(fast), module, x)
+
+
+def test_inference_tensors():
+    """PyTorch does not tell when these are written to."""
+    with torch.inference_mode():
+        module, x = Folds().eval().requires_grad_(False), torch.randn(4, 24)
+        fast = frozen(module, x)
+        agree(fast, module, x)
+        module.gain.mul_(3)
+        agree(fast, module, x)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_weights_that_are_gone(freeze):
+    module, x = nn.Sequential(nn.Linear(24, 24, bias=False)).eval().requires_grad_(False), torch.randn(4, 24)
+    fast = frozen(module, x, freeze)
+    weight = module[0].weight
+    for change in (lambda: setattr(module[0], "weight", None), lambda: delattr(module[0], "weight")):
+        change()
+        fast.__dict__["_told"] = False
+        with pytest.warns(UserWarning, match="another type, shape"), pytest.raises((TypeError, AttributeError)):
+            fast(x)  # as the original does
+    module[0].weight = weight
+    assert torch.allclose(fast(x), module(x), atol=1e-5)
 
 
 def test_nothing_to_prepare(untuned):

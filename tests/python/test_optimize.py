@@ -8,11 +8,12 @@ import pytest
 import torch
 from conftest import BUILD
 from test_dynamo import Block
-from test_end_to_end import difference
+from test_end_to_end import difference, untuned
 
 import equiforge
 from bench.workloads import workload
 from equiforge import EquiForgeError
+from equiforge._optimize import compare
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +126,26 @@ def test_progress_can_stop_it():
 
     with pytest.raises(ZeroDivisionError):
         equiforge.optimize(workload("lora/B8").make(small=True)[0], inputs, budget="1m", progress=fail)
+
+
+@pytest.mark.parametrize(("budget", "calls"), [(0.02, 1), (0.2, 2), (10, 5)])
+def test_comparison_of_slow_modules(budget, calls, tmp_path):
+    """What takes long for the budget is called less."""
+    module, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+    fast = untuned(module, (x,), tmp_path)
+    seen = []
+
+    def slow(*_):
+        seen.append(module)
+        time.sleep(0.05)
+
+    module.register_forward_pre_hook(slow)
+    fast.register_forward_pre_hook(lambda *_: seen.append(fast))
+    compare(fast, module, (x,), {}, budget)
+    assert seen.count(module) == seen.count(fast)
+    assert seen.count(module) == calls if calls < 5 else seen.count(module) >= calls
+    assert fast.original_us > 4e4
+    assert 0 < fast.optimized_us < 4e4
 
 
 def test_torch_compile():

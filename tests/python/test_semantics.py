@@ -224,6 +224,16 @@ def test_one_that_is_optimised_already(tmp_path, monkeypatch):
     assert seen == [module]
 
 
+def test_values_of_the_call():
+    """The kernels are for one value of one type."""
+    x, nan = torch.ones(2), float("nan")
+    for wanted in (2, 2.0, True, 1, 0.0, -0.0, nan, complex(0, nan), None, "text", torch.float32):
+        call = Call.example((x, wanted), {}, None)
+        for given in (2, 2.0, True, 1, 1.0, False, 0, 0.0, -0.0, float("nan"), complex(0, nan), None, "text", x):
+            same = type(given) is type(wanted) and repr(given) == repr(wanted)
+            assert (call.unlike((x, given)) is None) is same, (wanted, given)
+
+
 def test_mode_of_the_call():
     call = Call.example((torch.ones(2),), {}, None)
     assert call.mismatch((torch.ones(2),), False) is None

@@ -157,6 +157,46 @@ def test_modes(tmp_path):
     assert all(part.training for part in module.modules())
 
 
+def test_modes_of_several_at_once(tmp_path):
+    """One that is done puts no original, and no part of one, into training mode that another one still calls."""
+    inner = nn.Sequential(nn.Linear(24, 24), nn.Dropout(0.5)).requires_grad_(False)
+    module = nn.Sequential(inner, nn.Dropout(0.5))
+    x = torch.randn(16, 24)
+    want = inner.eval()(x)
+    module.train()
+    first, second, part = (untuned(m, (x,), tmp_path) for m in (module, module, inner))
+    here = threading.local()  # of each thread: its call began, its call may go on
+
+    def wait(*_):
+        here.began.set()
+        assert here.may_go_on.wait(60)
+
+    inner.register_forward_pre_hook(wait)
+    running, found = [], []
+
+    def start(fast):
+        fast.__dict__["_keep_original"] = True
+        began, may_go_on = threading.Event(), threading.Event()
+
+        def work():
+            here.began, here.may_go_on = began, may_go_on
+            found.append(fast(x))
+
+        thread = threading.Thread(target=work)
+        running.append((thread, may_go_on))
+        thread.start()
+        assert began.wait(60)
+
+    for fast in (first, second, part):
+        start(fast)
+    for thread, may_go_on in running:
+        may_go_on.set()
+        thread.join()
+    assert len(found) == 3
+    assert all(torch.equal(y, want) for y in found)
+    assert all(m.training for m in module.modules())
+
+
 def test_copies(tmp_path):
     """A copy has weights of its own."""
     module, x = nn.Linear(24, 24).eval().requires_grad_(False), torch.randn(4, 24)
