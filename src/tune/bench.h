@@ -30,7 +30,7 @@ typedef struct {
     double error[EF_DRAW_COUNT]; /* relative L2, by distribution */
     uint32_t draws;              /* distributions in use: memory may not hold all, time not suffice for all */
     double bandwidth;            /* bytes a second that reading memory gives */
-    bool estimated;              /* a call takes too long: its time is estimated from that of the sample */
+    bool estimated;              /* a call takes too long: its time is estimated from the sample's, roughly */
     double sample;               /* the part of the work that exact results were computed of; 1: of all */
 } ef_bench_baseline;
 

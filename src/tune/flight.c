@@ -248,6 +248,7 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
     snprintf(copy, size, "%s", artifact);
     free(t->artifact);
     t->artifact = copy;
+    seconds = t->most_s > 0 ? t->most_s : seconds;
     if (!t->check && f->until > 0)
         seconds = fmin(seconds, fmax(f->until - ef_seconds(), 0) + LAST_S);
     snprintf(key, sizeof key, "m%" PRIu64, f->number++);
@@ -353,6 +354,7 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
             continue;
         f->trips.at[i] = f->trips.at[--f->trips.count];
         const char *status = json_string_value(json_object_get(reply->json, "status"));
+        t.late = t.measuring && reply->late;
         if (reply->status == EF_REPLY_FINE && t.measuring)
             measured(f, families, &t, reply->json);
         else if (reply->status == EF_REPLY_FINE)

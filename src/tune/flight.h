@@ -18,7 +18,9 @@ typedef struct {
     double seconds; /* that its timed calls may take, about; 0: any time */
     int check;      /* 0: on all distributions when it comes near the best, else on one; or on so many, and timed to the
                      * end however slow it is */
+    double most_s;  /* … and all of its measuring, else it has failed; 0: as is usual */
     double us, warm_us, rel_l2; /* us INFINITY: it failed */
+    bool late;                  /* because its measuring took longer */
     bool checked;               /* on all distributions */
     double against_us;          /* of the program as it is, called in turns with it; 0: it was not */
     double *kernel_us;          /* by kernel, of the flight's; NULL: not known */

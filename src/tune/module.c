@@ -171,9 +171,10 @@ static void sum_up(const course *c, ef_module_summary *s)
     }
     s->distinct = c->programs.count;
     s->kept = c->kept;
-    s->message = c->kept     ? describe_kept(c)
-                 : estimated ? "the original's time is estimated: a call takes too long for this budget"
-                             : NULL;
+    s->message =
+        c->kept     ? describe_kept(c)
+        : estimated ? "the original's time is an estimate or a lower bound: its call was ended, as slower than the best"
+                    : NULL;
     s->externals = c->plan->steps - s->regions;
     s->elapsed_s = c->plan->elapsed_s;
 }

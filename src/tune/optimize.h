@@ -1,8 +1,10 @@
 /* Optimising one program: search, families, tuning by measurement, the best implementation (design, sections 1 and 8).
  *
- * The program itself, one kernel an operator, is always measured too, so what comes back is never slower. Every result
- * is stored at once: a run that was interrupted goes on where it was, and a program that was optimised within as much
- * time is answered from the store. */
+ * The program itself, one kernel an operator, is always measured too, so what comes back is never slower. Where a call
+ * of it takes too long for the budget that is done at the end, once, and ended when it is known to be slower than the
+ * best: its time is a lower bound or an estimate then, and said to be one. Every result is stored at once: a run that
+ * was interrupted goes on where it was, and a program that was optimised within as much time is answered from the
+ * store. */
 #ifndef EF_TUNE_OPTIMIZE_H
 #define EF_TUNE_OPTIMIZE_H
 
@@ -29,8 +31,8 @@ typedef struct {
     uint32_t keep;      /* families at most, 0: 64 */
     uint64_t limit;     /* measured candidates at most, failures too; 0: as many as the budget allows */
     bool unmeasured;    /* of a module: its plan is wanted even when nothing in it could be measured */
-    /* Called some times a second while measuring; false: finish with the best so far. May be NULL. What this thread
-     * works under (support/interrupt.h) ends it too. */
+    /* Called some times a second while measuring, and after each result; false: finish with the best so far. May be
+     * NULL. What this thread works under (support/interrupt.h) ends it too. */
     bool (*progress)(void *user, const ef_progress *progress);
     void *user;
 } ef_optimize_options;
@@ -45,7 +47,8 @@ typedef struct {
     uint64_t family;
     bool stored;    /* answered from the store */
     bool original;  /* the program itself is the best that was found */
-    bool estimated; /* original_us is: a call of the program as it is takes too long for the budget */
+    bool estimated; /* original_us is: a call of the program as it is took several times as long as the best, and was
+                     * ended */
     bool stopped;   /* something asked to stop */
     const char *schedule, *source, *entry;
     const char *program;   /* the candidate, in text form */

@@ -93,12 +93,12 @@ static json_t *write_equations(const ef_optimum *o)
 void ef_optimum_keep(const ef_optimum *o, ef_store *store, const char *program, double budget_s)
 {
     json_t *json = json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:s, s:s, s:s, s:o}", "us", o->us,
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:s, s:s, s:s, s:o}", "us", o->us,
         "warm_us", o->warm_us, "original_us", o->original_us, "floor_us", o->floor_us, "rel_l2", o->rel_l2, "kernels",
         (json_int_t)o->kernels, "families", (json_int_t)o->families, "measured", (json_int_t)o->measured, "failed",
         (json_int_t)o->failed, "candidates", (json_int_t)o->candidates, "family", (json_int_t)o->family, "original",
-        o->original, "schedule", o->schedule, "source", o->source, "entry", o->entry, "program", o->program,
-        "reference", o->reference, "derivation", write_equations(o));
+        o->original, "estimated", o->estimated, "schedule", o->schedule, "source", o->source, "entry", o->entry,
+        "program", o->program, "reference", o->reference, "derivation", write_equations(o));
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (text)
         ef_store_put_best(store, program, o->device, text, isfinite(budget_s) ? budget_s : 1e300);
@@ -156,6 +156,7 @@ bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, doub
                           .candidates = count_of(json, "candidates"),
                           .family = count_of(json, "family"),
                           .original = json_is_true(json_object_get(json, "original")),
+                          .estimated = json_is_true(json_object_get(json, "estimated")),
                           .stored = true,
                           .schedule = text_of(json, "schedule", arena),
                           .source = text_of(json, "source", arena),

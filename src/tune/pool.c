@@ -157,6 +157,8 @@ static void last_words(const worker *w, char *line, size_t room)
     fclose(file);
 }
 
+static const char too_late[] = "did not answer in time";
+
 /* A worker is no more: what it was doing is lost, and another takes its place unless that is hopeless. */
 static void lose(ef_pool *pool, worker *w, const char *what)
 {
@@ -164,8 +166,10 @@ static void lose(ef_pool *pool, worker *w, const char *what)
     ef_process_end(&w->process, what ? NULL : how, sizeof how);
     last_words(w, words, sizeof words);
     snprintf(why, sizeof why, "the worker %s%s%s%s", what ? what : "was ended by ", how, words[0] ? ": " : "", words);
-    if (w->phase == PHASE_JOB)
+    if (w->phase == PHASE_JOB) {
         finish_job(pool, &w->job, EF_REPLY_LOST, NULL, why);
+        pool->done.at[pool->done.count - 1].late = what == too_late;
+    }
     w->strikes = w->phase == PHASE_JOB || w->phase == PHASE_IDLE ? 0 : w->strikes + 1;
     w->phase = PHASE_DEAD;
     if (w->strikes < MAX_STRIKES) {
@@ -281,7 +285,7 @@ static void check_time(ef_pool *pool, worker *w)
 {
     bool waits = w->phase == PHASE_HELLO || w->phase == PHASE_PROGRAM || w->phase == PHASE_JOB;
     if (waits && !w->paused && now() > w->deadline)
-        lose(pool, w, "did not answer in time");
+        lose(pool, w, too_late);
 }
 
 static void poll_workers(ef_pool *pool, double seconds)

@@ -33,6 +33,7 @@ typedef struct {
     uint64_t job;
     ef_reply_status status;
     json_t *json;    /* FINE, REFUSED: the reply; the receiver decrefs it. NULL when LOST */
+    bool late;       /* LOST: the worker did not answer in time */
     char error[256]; /* REFUSED, LOST: one line */
 } ef_reply;
 

@@ -1,0 +1,248 @@
+/* The course of an optimisation with a simulated worker: what is said of the program as it is, and that the workers
+ * have something to do.
+ *
+ * The worker is this program itself, called with --worker. The source of the program as it is is marked. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tune/families.h"
+#include "tune/optimize.h"
+
+static const char text[] = "program two\n"
+                           "dim m = 512\ndim n = 512\n"
+                           "input x: f32[m, n]\n"
+                           "y = exp(x)\n"
+                           "output z = reduce[sum, -1](mul(y, y))\n";
+
+#define MARK "/* the program as it is */"
+
+/* ---- the worker ---- */
+
+static void nap(double seconds)
+{
+    nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
+}
+
+static const char *text_of(const json_t *request, const char *key)
+{
+    const char *value = json_string_value(json_object_get(request, key));
+    return value ? value : "";
+}
+
+static json_t *answer(const char *kind, const json_t *request)
+{
+    const char *what = text_of(request, "do");
+    char path[512];
+    if (strcmp(what, "compile") == 0) {
+        bool original = strstr(text_of(request, "source"), MARK);
+        snprintf(path, sizeof path, "%s/%s.%s", text_of(request, "dir"), text_of(request, "key"),
+                 original ? "original" : "other");
+        return json_pack("{s:b, s:s}", "ok", 1, "artifact", path);
+    }
+    if (strcmp(what, "program") == 0)
+        return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 5e6, "eager_error", 1e-7, "bandwidth",
+                         1e10, "estimated", strcmp(kind, "measured") != 0);
+    if (strcmp(what, "measure") == 0) {
+        bool original = strstr(text_of(request, "artifact"), ".original");
+        nap(original && strcmp(kind, "slow") == 0 ? 1000 : 0.003);
+        return json_pack("{s:b, s:f, s:f, s:f, s:i}", "ok", 1, "us", original ? 100.0 : 200.0, "warm_us", 50.0,
+                         "rel_l2", 1e-7, "checked", 1);
+    }
+    return json_pack("{s:b}", "ok", 1);
+}
+
+static int work(const char *kind)
+{
+    char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, stdin) > 0) {
+        json_t *request = json_loads(line, 0, NULL), *reply = answer(kind, request);
+        json_object_set(reply, "id", json_object_get(request, "id"));
+        char *said = json_dumps(reply, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        puts(said);
+        fflush(stdout);
+        free(said);
+        json_decref(reply);
+        json_decref(request);
+    }
+    free(line);
+    return 0;
+}
+
+/* ---- the tests ---- */
+
+static char self[4096];
+static const char *kind;
+
+static void command(const ef_device *device, const char **argv, ef_arena *arena)
+{
+    (void)device, (void)arena;
+    memcpy(argv, (const char *[]){self, "--worker", kind, NULL}, 4 * sizeof *argv);
+}
+
+static bool (*print_cpu)(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
+                         ef_diag *diag);
+static ef_strbuf original; /* its source */
+
+static bool print_marked(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
+                         ef_diag *diag)
+{
+    bool fine = print_cpu(graph, schedule, entry, out, diag);
+    if (fine && out->length == original.length && memcmp(out->text, original.text, out->length) == 0)
+        ef_strbuf_puts(out, MARK);
+    return fine;
+}
+
+static void print_original(const ef_program *program, const ef_device *device)
+{
+    ef_diag diag = {0};
+    ef_families *families = ef_families_new(
+        program, &(ef_families_options){.keep = 1, .backend = device->backend, .threads = device->threads}, &diag);
+    ef_family *family = &families->list.at[0];
+    ef_schedule schedule = ef_family_schedule(family, family->start);
+    assert_true(device->print(family->graph, &schedule, "ef_candidate", &original, &diag));
+    ef_schedule_free(&schedule);
+    ef_families_free(families);
+}
+
+static bool identity(const ef_device *device, char *name, size_t room, ef_diag *diag)
+{
+    (void)device, (void)diag;
+    snprintf(name, room, "a simulated device");
+    return true;
+}
+
+typedef struct {
+    ef_ctx *ctx;
+    ef_program *program;
+    ef_device device;
+    ef_pool *pool;
+    ef_store *store;
+    ef_arena *arena;
+    char path[64];
+} setting;
+
+static setting open_setting(const char *worker)
+{
+    ef_diag diag = {0};
+    setting s = {.ctx = ef_ctx_new(), .arena = ef_arena_new(), .path = "/tmp/equiforge-test-XXXXXX"};
+    kind = worker;
+    s.program = ef_program_parse(s.ctx, text, strlen(text), "two", &diag);
+    assert_true(ef_device_find("cpu", NULL, 1, &s.device, &diag));
+    s.device.command = command;
+    s.device.identity = identity;
+    s.device.quiet = false;
+    print_original(s.program, &s.device);
+    print_cpu = s.device.print;
+    s.device.print = print_marked;
+    s.device.print_timed = NULL;
+    close(mkstemp(s.path));
+    s.store = ef_store_open(s.path, &diag);
+    assert_false(diag.failed);
+    return s;
+}
+
+static void close_setting(setting *s)
+{
+    char beside[80];
+    ef_pool_free(s->pool);
+    ef_store_close(s->store);
+    ef_program_free(s->program);
+    ef_ctx_free(s->ctx);
+    ef_arena_free(s->arena);
+    ef_strbuf_free(&original);
+    unlink(s->path);
+    for (int i = 0; i < 2; i++) {
+        snprintf(beside, sizeof beside, "%s%s", s->path, i ? "-wal" : "-shm");
+        unlink(beside);
+    }
+}
+
+static ef_optimum optimum_of(setting *s, const ef_optimize_options *options)
+{
+    ef_diag diag = {0};
+    ef_optimum o;
+    if (!ef_optimize(s->program, &s->device, &s->pool, s->store, options, s->arena, &o, &diag))
+        fail_msg("%s", diag.text);
+    return o;
+}
+
+/* Its estimated time is far above that of all candidates, but a call is faster than these. */
+static void test_estimate_too_high(void **state)
+{
+    (void)state;
+    setting s = open_setting("fast");
+    ef_optimum o = optimum_of(&s, &(ef_optimize_options){.budget_s = 4, .compilers = 2, .limit = 12});
+    assert_true(o.original);
+    assert_false(o.estimated);
+    assert_float_equal(o.us, 100, 1e-6);
+    assert_float_equal(o.original_us, 100, 1e-6);
+    close_setting(&s);
+}
+
+/* A call does not end: it is slower than the best, and that its time is no measured one is said again when the answer
+ * comes from the store. */
+static void test_slow_original(void **state)
+{
+    (void)state;
+    setting s = open_setting("slow");
+    ef_optimize_options options = {.budget_s = 4, .compilers = 2, .limit = 12};
+    ef_optimum o = optimum_of(&s, &options);
+    for (int again = 0; again < 2; again++) {
+        assert_false(o.original);
+        assert_true(o.estimated);
+        assert_float_equal(o.us, 200, 1e-6);
+        assert_true(o.original_us >= 4 * o.us);
+        assert_true(o.stored == (again == 1));
+        o = optimum_of(&s, &options);
+    }
+    close_setting(&s);
+}
+
+typedef struct {
+    uint64_t measured, most;
+} pace;
+
+static bool count_results(void *user, const ef_progress *p)
+{
+    pace *seen = user;
+    if (p->stage == EF_STAGE_TUNE && p->measured - seen->measured > seen->most)
+        seen->most = p->measured - seen->measured;
+    seen->measured = p->measured;
+    return true;
+}
+
+/* Others set out after each result, not after all that were on the way. */
+static void test_pace(void **state)
+{
+    (void)state;
+    pace seen = {0};
+    setting s = open_setting("measured");
+    ef_optimum o = optimum_of(
+        &s,
+        &(ef_optimize_options){.budget_s = 4, .compilers = 2, .limit = 40, .progress = count_results, .user = &seen});
+    assert_true(o.measured >= 20);
+    assert_in_range(seen.most, 1, 2);
+    close_setting(&s);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--worker") == 0)
+        return work(argv[2]);
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_estimate_too_high), cmocka_unit_test(test_slow_original),
+                                       cmocka_unit_test(test_pace)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
