@@ -28,7 +28,6 @@ typedef struct {
     struct ef_gather_store *store;
     ef_diag *diag;
     double saturation_s, extraction_s; /* left of the time limits */
-    uint32_t left;                     /* distinct parts that are not searched yet */
 } gathering;
 
 /* ---- searching ---- */
@@ -43,10 +42,29 @@ static const ef_program *program_of(const gathering *g, uint32_t part)
     return set->part.at[part].program;
 }
 
-/* A search may take its share of what time is left; what it leaves others have. */
-static void search_part(gathering *g, uint32_t number, uint32_t keep)
+/* Distinct parts of these partitions that are not searched yet. */
+static uint32_t count_left(const gathering *g, uint32_t first, uint32_t partitions)
 {
-    double share = 1.0 / (g->left ? g->left : 1), start = ef_seconds();
+    const ef_partitions *set = g->store->set;
+    bool *counted = ef_xcalloc(set->part.count + 1, sizeof *counted);
+    uint32_t count = 0;
+    for (uint32_t p = first; p < first + partitions && p < set->list.count; p++)
+        for (uint32_t i = 0; i < set->list.at[p].parts; i++) {
+            uint32_t like = set->part.at[set->list.at[p].part[i]].like;
+            count += !counted[like] && !g->store->searched[like];
+            counted[like] = true;
+        }
+    free(counted);
+    return count;
+}
+
+/* A search may take its share of what time is left, one of `left`; what it leaves others have. None when there is none.
+ */
+static void search_part(gathering *g, uint32_t number, uint32_t keep, uint32_t left)
+{
+    double share = 1.0 / (left ? left : 1), start = ef_seconds();
+    if (g->saturation_s <= 0 || g->extraction_s <= 0)
+        return;
     ef_search_options limits = {.time_limit = g->saturation_s * share};
     ef_extract_options wanted = {
         .compaction = EF_COMPACT_EARLY, .time_limit = fmin(g->extraction_s * share, EXTRACTION_S), .keep = keep};
@@ -61,12 +79,11 @@ static void search_part(gathering *g, uint32_t number, uint32_t keep)
     ef_search_free(search);
     g->saturation_s -= between - start;
     g->extraction_s -= ef_seconds() - between;
-    g->left--;
 }
 
 /* Searches the parts of a partition that were not searched yet, up to one of which nothing but itself is found: whether
- * the partition is of use. */
-static bool search_partition(gathering *g, uint32_t number)
+ * the partition is of use. `wanted`: partitions that are, with this one. */
+static bool search_partition(gathering *g, uint32_t number, uint32_t wanted)
 {
     const ef_partitions *set = g->store->set;
     const ef_partition *partition = &set->list.at[number];
@@ -75,7 +92,7 @@ static bool search_partition(gathering *g, uint32_t number)
     for (uint32_t i = 0; i < partition->parts && useful && !ef_interrupted(); i++) {
         uint32_t like = set->part.at[partition->part[i]].like;
         if (!g->store->searched[like])
-            search_part(g, like, keep);
+            search_part(g, like, keep, count_left(g, number, wanted));
         g->store->searched[like] = true;
         useful = g->store->found[like] && !g->store->found[like]->original;
     }
@@ -87,10 +104,8 @@ static uint32_t choose_partitions(gathering *g, uint32_t chosen[PARTITIONS])
 {
     const ef_partitions *set = g->store->set;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < set->part.count; i++)
-        g->left += set->part.at[i].like == i;
     for (uint32_t p = 0; p < set->list.count && count < PARTITIONS && !ef_interrupted(); p++)
-        if (search_partition(g, p))
+        if (search_partition(g, p, PARTITIONS - count))
             chosen[count++] = p;
     if (count == 0 && set->list.count)
         chosen[count++] = 0;
