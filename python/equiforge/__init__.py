@@ -4,7 +4,7 @@
     fast(x)
     fast.save("block.efz")
     fast = equiforge.load("block.efz")
-    torch.compile(module, backend="equiforge")
+    torch.compile(module, backend=equiforge.backend)  # or, where the wheel is installed, backend="equiforge"
 
 Importing this package costs nothing: PyTorch is imported when a function that needs it is used.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError, version
 
 if TYPE_CHECKING:
+    from equiforge._dynamo import backend
     from equiforge._module import OptimizedModule
     from equiforge._optimize import load, optimize
 
@@ -25,6 +26,7 @@ __all__ = [
     "Progress",
     "UnsupportedModuleError",
     "__version__",
+    "backend",
     "load",
     "optimize",
 ]
@@ -32,7 +34,7 @@ __all__ = [
 __version__ = version()
 
 # What needs PyTorch, and where it is.
-_LATER = {"OptimizedModule": "_module", "load": "_optimize", "optimize": "_optimize"}
+_LATER = {"OptimizedModule": "_module", "backend": "_dynamo", "load": "_optimize", "optimize": "_optimize"}
 
 
 def __getattr__(name: str) -> Any:

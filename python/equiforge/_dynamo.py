@@ -1,6 +1,8 @@
-"""`torch.compile(module, backend="equiforge")`: every graph that TorchDynamo finds is optimised by itself.
+"""`torch.compile(module, backend=equiforge.backend)`: every graph that TorchDynamo finds is optimised by itself.
 
-    torch.compile(module, backend="equiforge", options={"budget": "5m"})
+    torch.compile(module, backend=equiforge.backend, options={"budget": "5m"})
+
+The installed wheel makes it known to PyTorch as "equiforge", too.
 
 A graph that wants gradients, has dynamic shapes or cannot be exported runs as it is, operator by operator, and a
 warning of the logger "equiforge" says so. A graph that is not made faster runs as it is, too.
@@ -33,15 +35,18 @@ def _example(x: Any) -> Any:
     return like.normal_() if x.dtype.is_floating_point else like.zero_()
 
 
-def equiforge(graph: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
-    """The backend. Unknown options are an EquiForgeError; whatever else happens, the graph still runs."""
-    from equiforge._optimize import optimize
+def backend(graph: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
+    """The backend. Options that are unknown or wrong are an EquiForgeError or TypeError; whatever else happens, the
+    graph still runs."""
+    from equiforge._optimize import check_arguments, optimize, seconds
 
     options = {"budget": BUDGET, **(given.pop("options", None) or {}), **given}
     options.pop("mode", None)
     unknown = set(options) - OPTIONS
     if unknown:
         raise EquiForgeError(f"unknown options {', '.join(sorted(unknown))}; there are {', '.join(sorted(OPTIONS))}")
+    seconds(options["budget"])
+    check_arguments(graph, (), None, options.get("target", "auto"), options.get("progress"))
     eager: Callable[..., Any] = graph.forward
     if not all(isinstance(x, (Tensor, int, float, bool)) for x in inputs) or any(
         isinstance(x, torch.SymInt) or (isinstance(x, Tensor) and any(isinstance(n, torch.SymInt) for n in x.shape))

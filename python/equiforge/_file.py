@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from equiforge._native import EquiForgeError
 
@@ -22,6 +23,20 @@ from equiforge._native import EquiForgeError
 MODULE = "module.pt2"
 COMPARED = "module.json"
 COMPARED_BYTES = 4096  # at most
+
+
+def name_return_types() -> None:
+    """Gives the named tuples of PyTorch's operators (`x.topk(3)`, `x.max(-1)`) names for files, of which PyTorch has
+    none: an exported module that returns them could not be saved, nor read again."""
+    for kind in torch.return_types.all_return_types:
+        known = pytree.SUPPORTED_SERIALIZED_TYPES.get(kind)
+        if known is not None and known.serialized_type_name == pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
+            name = f"torch.return_types.{kind.__name__}"
+            pytree.SUPPORTED_SERIALIZED_TYPES[kind] = known._replace(serialized_type_name=name)
+            pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[name] = kind
+
+
+name_return_types()
 
 
 @contextmanager

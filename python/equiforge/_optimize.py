@@ -79,10 +79,14 @@ def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> to
             # Types that autocast chooses are written out, so that they can be optimised like others.
             return exported.run_decompositions({}) if has_autocast(exported) else exported
     except Exception as problem:
-        first = str(problem).strip().split("\n")[0]
         raise UnsupportedModuleError(
-            f"PyTorch cannot export this module: {type(problem).__name__}: {first}"
+            f"PyTorch cannot export this module: {type(problem).__name__}: {first_line(problem)}"
         ) from problem
+
+
+def first_line(problem: Exception) -> str:
+    """Of its message."""
+    return str(problem).strip().split("\n")[0]
 
 
 def has_autocast(exported: torch.export.ExportedProgram) -> bool:
@@ -180,7 +184,10 @@ def optimize(  # noqa: PLR0913, PLR0917
     report = progress or (show if sys.stderr.isatty() else None)
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
-        torch.export.save(program, archive)
+        try:
+            torch.export.save(program, archive)
+        except NotImplementedError as problem:  # a type of results or arguments that has no name for files
+            raise UnsupportedModuleError(f"PyTorch cannot save this module: {first_line(problem)}") from problem
         try:
             found = _native.optimize(
                 archive, result, target=target, gpu=gpu, budget_s=limit, store=store, progress=report

@@ -1,4 +1,4 @@
-"""torch.compile(backend="equiforge"): graphs, breaks, gradients, dynamic shapes, failures; never a wrong result."""
+"""torch.compile with equiforge.backend: graphs, breaks, gradients, dynamic shapes, failures; never a wrong result."""
 
 import logging
 
@@ -7,8 +7,7 @@ import torch
 from test_end_to_end import untuned
 from torch import nn
 
-from equiforge import EquiForgeError, _optimize
-from equiforge._dynamo import equiforge
+from equiforge import EquiForgeError, _optimize, backend
 
 
 class Block(nn.Module):
@@ -44,7 +43,7 @@ def calls(monkeypatch, tmp_path):
 
 def test_whole(calls):
     block, x = Block().eval(), torch.randn(4, 32)
-    compiled = torch.compile(block, backend=equiforge)
+    compiled = torch.compile(block, backend=backend)
     with torch.no_grad():
         assert torch.allclose(compiled(x), block(x), atol=1e-5)
         x = torch.randn(4, 32)
@@ -65,14 +64,14 @@ def test_graph_break(calls):
 
     with torch.no_grad():
         x = torch.randn(4, 32)
-        assert torch.allclose(torch.compile(model, backend=equiforge)(x), model(x), atol=1e-5)
+        assert torch.allclose(torch.compile(model, backend=backend)(x), model(x), atol=1e-5)
     assert len(calls) >= 2
 
 
 def test_gradients_stay_with_pytorch(calls, caplog):
     block, x = Block(), torch.randn(4, 32, requires_grad=True)
     with caplog.at_level(logging.WARNING, "equiforge"):
-        result = torch.compile(block, backend=equiforge)(x)
+        result = torch.compile(block, backend=backend)(x)
     assert "wants gradients" in caplog.text
     result.sum().backward()
     assert torch.allclose(result, block(x), atol=1e-5)
@@ -83,7 +82,7 @@ def test_gradients_stay_with_pytorch(calls, caplog):
 
 def test_dynamic_shapes(calls, caplog):
     block = Block().eval()
-    compiled = torch.compile(block, backend=equiforge, dynamic=True)
+    compiled = torch.compile(block, backend=backend, dynamic=True)
     with torch.no_grad(), caplog.at_level(logging.WARNING, "equiforge"):
         for rows in (3, 5, 7):
             x = torch.randn(rows, 32)
@@ -100,18 +99,25 @@ def test_failure(monkeypatch, caplog):
     monkeypatch.setattr(_optimize, "optimize", optimize)
     block, x = Block().eval(), torch.randn(4, 32)
     with torch.no_grad(), caplog.at_level(logging.WARNING, "equiforge"):
-        assert torch.equal(torch.compile(block, backend=equiforge)(x), block(x))
+        assert torch.equal(torch.compile(block, backend=backend)(x), block(x))
     assert "not today" in caplog.text
 
 
 def test_options(calls):
     with torch.no_grad(), pytest.raises(Exception, match="unknown options colour"):
-        torch.compile(Block().eval(), backend=equiforge, options={"colour": "red"})(torch.randn(4, 32))
+        torch.compile(Block().eval(), backend=backend, options={"colour": "red"})(torch.randn(4, 32))
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.raises(Exception, match="a budget is a time like"):
+        torch.compile(Block().eval(), backend=backend, options={"budget": "x"})(torch.randn(4, 32))
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.raises(Exception, match="progress is a function"):
+        torch.compile(Block().eval(), backend=backend, options={"progress": 5})(torch.randn(4, 32))
+    assert not given
     torch._dynamo.reset()
     with torch.no_grad():
-        torch.compile(Block().eval(), backend=equiforge, options={"budget": "1m"})(torch.randn(4, 32))
+        torch.compile(Block().eval(), backend=backend, options={"budget": "1m"})(torch.randn(4, 32))
     assert [options["budget"] for options in given] == ["1m"]
     torch._dynamo.reset()
     with torch.no_grad():
-        torch.compile(Block().eval(), backend=equiforge)(torch.randn(4, 32))
+        torch.compile(Block().eval(), backend=backend)(torch.randn(4, 32))
     assert [options["budget"] for options in given] == ["1m", "30s"]

@@ -151,7 +151,7 @@ def test_comparison_of_slow_modules(budget, calls, tmp_path):
 def test_torch_compile():
     torch._dynamo.reset()
     block, x = Block().eval(), torch.randn(4, 32)
-    from equiforge._dynamo import equiforge as backend
+    from equiforge import backend
 
     with torch.no_grad():
         compiled = torch.compile(block, backend=backend, options={"budget": "4s"})

@@ -1,5 +1,8 @@
 """Optimised modules are drop-in: what a caller sees is what the original does. No search, no tuning."""
 
+import collections
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -8,7 +11,7 @@ from test_end_to_end import difference, untuned
 from torch import nn
 
 import equiforge
-from equiforge import EquiForgeError, load
+from equiforge import EquiForgeError, UnsupportedModuleError, load
 from equiforge._module import Call, OptimizedModule
 
 
@@ -239,3 +242,44 @@ def test_mode_of_the_call():
     assert call.mismatch((torch.ones(2),), False) is None
     assert "training" in call.mismatch((torch.ones(2),), True)
     assert OptimizedModule.__doc__
+
+
+class Picks(nn.Module):
+    def forward(self, x):
+        return (x * 2).topk(3), {"largest": x.max(-1), "sorted": x.sort(-1)}
+
+
+def test_named_tuples_of_operators(tmp_path):
+    """Results have the type that they have in PyTorch; files of such modules are read by another process, too."""
+    x = torch.randn(4, 8)
+    fast = untuned(Picks().eval(), (x,), tmp_path)
+    fast.save(tmp_path / "picks.efz")
+    torch.save(x, tmp_path / "x.pt")
+    code = (
+        "import sys, torch, equiforge; folder = sys.argv[1]\n"
+        "top, rest = equiforge.load(folder + '/picks.efz')(torch.load(folder + '/x.pt'))\n"
+        "print(type(top).__name__, top.indices.tolist(), type(rest['largest']).__name__)"
+    )
+    other = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+    want, want_rest = Picks()(x)
+    assert other.stdout == f"topk {want.indices.tolist()} max\n", other.stderr
+    top, rest = fast(x)
+    assert type(top) is torch.return_types.topk
+    assert torch.equal(top.values, want.values)
+    assert torch.equal(top.indices, want.indices)
+    assert {name: type(y) for name, y in rest.items()} == {name: type(y) for name, y in want_rest.items()}
+    assert torch.equal(rest["sorted"].indices, want_rest["sorted"].indices)
+
+
+Pair = collections.namedtuple("Pair", ["one", "two"])
+
+
+class Pairs(nn.Module):
+    def forward(self, x):
+        return Pair(x * 2, x + 1)
+
+
+def test_named_tuples_that_files_cannot_name():
+    with pytest.raises(UnsupportedModuleError, match="cannot save .*Pair") as caught:
+        equiforge.optimize(Pairs().eval(), (torch.randn(4, 8),))
+    assert "\n" not in str(caught.value)

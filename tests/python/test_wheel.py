@@ -51,7 +51,7 @@ def test_torch_compile_finds_the_backend(installed):
         "from importlib.metadata import entry_points as e; print([x.value for x in e(group='torch_dynamo_backends')])"
     )
     result = run(installed / "python", "-c", code)
-    assert result.stdout == "['equiforge._dynamo:equiforge']\n", result.stderr
+    assert result.stdout == "['equiforge._dynamo:backend']\n", result.stderr
 
 
 def test_command_line(installed):
