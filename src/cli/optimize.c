@@ -93,13 +93,21 @@ static bool print_json(const equiforge_optimum *o)
         o->externals ? "kernels" : "whole"));
 }
 
+/* Why the best is what was given; "" where it is not. The programs of regions as they are, are measured too. */
+static const char *why_original(const equiforge_optimum *o)
+{
+    if (!o->original)
+        return "";
+    return o->measured + o->failed <= o->distinct - o->kept ? ": nothing else was tried within the budget"
+                                                            : ": nothing beats the original";
+}
+
 static void print_text(const char *file, const equiforge_optimum *o)
 {
     printf("%s on %s\n", file, o->device);
     printf("  original    %.1f us\n", o->original_us);
     printf("  best        %.1f us, %.2fx%s%s\n", o->best_us, o->original_us / o->best_us,
-           o->externals ? " (kernels only: external calls are not measured here)" : "",
-           o->original ? ": nothing beats the original" : "");
+           o->externals ? " (kernels only: external calls are not measured here)" : "", why_original(o));
     printf("  warm        %.1f us\n", o->warm_us);
     if (o->floor_us > 0)
         printf("  floor       %.1f us: the best is at %.2fx\n", o->floor_us, o->best_us / o->floor_us);

@@ -295,3 +295,14 @@ def test_the_budget_bounds_everything(equiforge, tmp_path, store):
     assert elapsed < 60  # 22 on a quiet machine; preparing is not interrupted, and takes longer on a busy one
     assert 0 < found["rel_l2"] < 1e-2
     assert found["best_us"] <= found["original_us"]
+
+
+def test_says_when_nothing_was_tried(equiforge, root, store):
+    """A budget that is spent before the first candidate says nothing about what there is."""
+    arguments = ("optimize", root / "tests/programs/diff_attn.ef", "--target", "cpu", "--store", store)
+    process = start(equiforge, *arguments, "--budget", "1s")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "measured    1 implementations" in out
+    assert "nothing else was tried within the budget" in out
+    assert "nothing beats" not in out
