@@ -57,18 +57,25 @@ def test_interrupted(stage, measured, tmp_path):
         assert store.execute("SELECT count(*) FROM best").fetchone()[0] == 0
 
 
-def test_goes_on_after_it():
-    """What was measured before Ctrl-C is known to the next call."""
+def test_goes_on_after_it(tmp_path):
+    """What was measured before Ctrl-C is known to the next call: that measures it not again, but for the finalists."""
     module, inputs = workload("rmsnorm_linear/B8").make(small=True)
 
     def interrupt(progress):
-        if progress.measured >= 3:
+        if progress.measured >= 12:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         equiforge.optimize(module, inputs, budget="5m", progress=interrupt)
-    fast = equiforge.optimize(module, inputs, budget="3s")
+    with sqlite3.connect(tmp_path / "equiforge/store.db") as store:
+        earlier = store.execute("UPDATE result SET at = 1").rowcount
+        assert earlier >= 12
+    fast = equiforge.optimize(module, inputs, budget="5m", progress=lambda progress: progress.measured < 12)
     assert torch.allclose(fast(*inputs), module(*inputs), rtol=2e-2, atol=2e-2)
+    with sqlite3.connect(tmp_path / "equiforge/store.db") as store:
+        total, kept = store.execute("SELECT count(*), sum(at = 1) FROM result").fetchone()
+    assert total >= earlier + 7
+    assert kept >= earlier - 5  # four finalists, and the program as it is
 
 
 def test_make_test_ends(tmp_path):

@@ -16,6 +16,9 @@ from bench.workloads import workload
 from equiforge import EquiForgeError, _kernels
 from equiforge._module import OptimizedModule
 
+# Where a test does not say so, kernels run.
+pytestmark = pytest.mark.filterwarnings("error:.*runs the original")
+
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch, tmp_path):
