@@ -97,8 +97,13 @@ uint32_t ef_tune_family_point(ef_tune_family *f, const uint32_t *choice, int *fr
     uint32_t none = 0; /* a family without parameters has one schedule */
     const void *bytes = f->params ? choice : &none;
     uint32_t id = ef_intern_put(f->tried, bytes, f->params ? f->params * sizeof *choice : sizeof none, fresh);
-    if (*fresh)
+    if (*fresh) {
         ef_vec_push(&f->us, NAN);
+    } else if (f->us.at[id] == EF_TUNE_AGAIN) {
+        f->us.at[id] = NAN;
+        f->again--;
+        *fresh = 1;
+    }
     return id;
 }
 
@@ -114,7 +119,16 @@ bool ef_tune_family_hopeless(const ef_tune_family *f)
 
 bool ef_tune_family_dry(const ef_tune_family *f)
 {
-    return (double)ef_intern_count(f->tried) >= f->size;
+    return (double)ef_intern_count(f->tried) - f->again >= f->size;
+}
+
+/* Whether the schedule in scratch may be asked. */
+static bool is_open(const ef_tune_family *f)
+{
+    uint32_t none = 0;
+    const uint32_t *bytes = f->params ? f->scratch : &none;
+    uint32_t id = ef_intern_find(f->tried, bytes, (f->params ? f->params : 1) * sizeof *bytes);
+    return id == UINT32_MAX || f->us.at[id] == EF_TUNE_AGAIN;
 }
 
 /* ---- the kernels of a schedule ---- */
@@ -278,6 +292,24 @@ void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t p
             ef_tune_kernel_tell(records->at[f->record[k]].kernel, f->point[k], INFINITY);
 }
 
+bool ef_tune_family_renew(ef_tune_family *f, const uint64_t *identity)
+{
+    if (memcmp(f->identity, identity, f->kernels * sizeof *identity) == 0)
+        return false;
+    memcpy(f->identity, identity, f->kernels * sizeof *identity);
+    if (f->params && f->elites)
+        memcpy(f->start, best_choice(f), f->params * sizeof *f->start);
+    for (uint32_t i = 0; i < f->us.count; i++)
+        if (isfinite(f->us.at[i]) && f->us.at[i] != EF_TUNE_AGAIN) {
+            f->us.at[i] = EF_TUNE_AGAIN;
+            f->again++;
+        }
+    f->best = INFINITY;
+    f->overhead = 0;
+    f->elites = f->failures = f->stale = 0;
+    return true;
+}
+
 /* What a schedule's shape of buffers may come to. */
 static double promise_of(const ef_tune_family *f, const ef_tune_records *records, const uint32_t *choice)
 {
@@ -431,9 +463,7 @@ static void choose(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
     uint32_t fresh = take_best(f, records, rng, &us);
     /* The first time with what is known of kernels, and whenever that promises much. */
     bool promising = f->elites ? fresh == 0 && us < ADVANCE * f->best : true;
-    uint32_t none = 0;
-    const uint32_t *bytes = f->params ? f->scratch : &none;
-    if (promising && ef_intern_find(f->tried, bytes, (f->params ? f->params : 1) * sizeof *bytes) == UINT32_MAX)
+    if (promising && is_open(f))
         return;
     vary(f, records, fresh, us, rng);
 }
@@ -445,7 +475,7 @@ static void step_on(ef_tune_family *f)
         uint32_t i = 0;
         while (i < f->params && ++f->scratch[i] == f->values[i])
             f->scratch[i++] = 0;
-        if (ef_intern_find(f->tried, f->scratch, f->params * sizeof *f->scratch) == UINT32_MAX)
+        if (is_open(f))
             return;
     }
 }

@@ -16,6 +16,8 @@ typedef struct {
 /* Of all families. */
 typedef EF_VEC(ef_tune_record) ef_tune_records;
 
+#define EF_TUNE_AGAIN (-1.0) /* the time of a schedule that may be asked again */
+
 typedef struct {
     uint32_t number, params, kernels;
     uint32_t *values, *owner, *start; /* by parameter */
@@ -32,6 +34,7 @@ typedef struct {
     ef_intern *tried;            /* whole schedules, asked or known: ids are points */
     ef_intern *shapes;           /* what shapes buffers in them */
     EF_VEC(double) us;           /* by point; NAN: not told yet */
+    uint32_t again;              /* points of EF_TUNE_AGAIN */
     uint32_t elite[EF_TUNE_ELITE], elites;
     uint32_t asked; /* in this round */
     uint32_t stale; /* proposals since something got better */
@@ -49,6 +52,9 @@ const uint32_t *ef_tune_family_choice(const ef_tune_family *family, uint32_t poi
 /* `kernel_us`: by kernel, or NULL. */
 void ef_tune_family_tell(ef_tune_family *family, ef_tune_records *records, uint32_t point, double us,
                          const double *kernel_us);
+/* Its kernels are others from now on. What was told of it, but for failures, is not of these: it may be asked again,
+ * the best of it first. False: they are what they were. */
+bool ef_tune_family_renew(ef_tune_family *family, const uint64_t *identity);
 bool ef_tune_family_dry(const ef_tune_family *family);
 /* Whether some schedules of it failed and none worked. */
 bool ef_tune_family_hopeless(const ef_tune_family *family);

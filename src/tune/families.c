@@ -91,6 +91,8 @@ bool ef_family_widen(ef_family *f)
     if (!ef_kgraph_widen(f->graph))
         return false;
     f->hash = wide;
+    for (uint32_t k = 0; k < f->graph->kernels.count; k++)
+        f->identity[k] = kernel_identity(f, k);
     return true;
 }
 

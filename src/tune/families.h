@@ -49,7 +49,7 @@ void ef_families_free(ef_families *families);
 
 /* What the tuner has to know of a family; valid as long as the family. */
 ef_tune_space ef_family_space(const ef_family *family);
-/* Stores its temporaries in f32 from now on, which makes it another family; false when it does already. */
+/* Stores its temporaries in f32 from now on, which makes it and its kernels others; false when it does already. */
 bool ef_family_widen(ef_family *family);
 /* The hash that it has when it is widened. */
 uint64_t ef_family_wide_hash(const ef_family *family);

@@ -136,8 +136,8 @@ void ef_flight_recall(ef_flight *f, const ef_families *families, uint32_t family
     ef_family *of = &families->list.at[family];
     bool widened = false;
     ef_store_results(f->store, f->program, f->identity, ef_family_wide_hash(of), found_one, &widened);
-    if (widened)
-        ef_family_widen(of);
+    if (widened && ef_family_widen(of))
+        ef_tuner_renew(tuner, family, of->identity);
     recalling to = {of, family, ef_xcalloc(of->graph->params.count + 1, sizeof(uint32_t)),
                     ef_xcalloc(of->graph->kernels.count + 1, sizeof(double)), tuner};
     ef_store_results(f->store, f->program, f->identity, of->hash, recall_one, &to);
@@ -158,7 +158,7 @@ static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, co
         json_array_append_new(list, json_real(t->kernel_us[k]));
     char *times = json_array_size(list) ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     ef_store_put(f->store,
-                 &(ef_store_result){f->program, f->identity, family->hash, schedule.text ? schedule.text : "",
+                 &(ef_store_result){f->program, f->identity, t->hash, schedule.text ? schedule.text : "",
                                     fine ? t->us : 0, t->warm_us, t->rel_l2, status, error, times ? times : ""});
     free(times);
     json_decref(list);
@@ -280,6 +280,11 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     const ef_family *family = &families->list.at[t.family];
     ef_schedule schedule = ef_family_schedule(family, t.choice);
     t.narrow = ef_kgraph_is_narrow(family->graph);
+    t.hash = family->hash;
+    t.us = t.against_us = 0;
+    t.kernel_us = NULL;
+    t.artifact = NULL;
+    t.measuring = t.checked = t.late = false;
     bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
     if (printed && f->device->print_timed && family->graph->kernels.count > 1)
         f->device->print_timed(family->graph, &schedule, ENTRY, &source);
@@ -332,15 +337,21 @@ static void measured(ef_flight *f, const ef_families *families, ef_trip *t, cons
     land(f, families, t, fine ? "fine" : "launch", fine ? "" : "the worker gives no time");
 }
 
+bool ef_flight_outdated(const ef_families *families, const ef_trip *t)
+{
+    return t->narrow && !ef_kgraph_is_narrow(families->list.at[t->family].graph);
+}
+
 /* A candidate that is wrong with narrow temporaries may be right with wide ones: its family has these from now on, and
- * it sets out again. */
+ * it sets out again, with all others of the family that are on the way. */
 static bool set_out_again(ef_flight *f, const ef_families *families, ef_trip *t, const char *status)
 {
-    if (!status || strcmp(status, "wrong") != 0 || !t->narrow)
+    bool wrong = t->narrow && status && strcmp(status, "wrong") == 0;
+    if (wrong && ef_family_widen(&families->list.at[t->family]) && f->best.family == t->family)
+        f->best = (ef_trip){0};
+    if (!ef_flight_outdated(families, t))
         return false;
-    ef_family_widen(&families->list.at[t->family]);
     drop_artifact(t);
-    t->measuring = false;
     ef_flight_launch(f, families, t);
     return true;
 }
@@ -355,11 +366,13 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
         f->trips.at[i] = f->trips.at[--f->trips.count];
         const char *status = json_string_value(json_object_get(reply->json, "status"));
         t.late = t.measuring && reply->late;
+        if (set_out_again(f, families, &t, status))
+            return;
         if (reply->status == EF_REPLY_FINE && t.measuring)
             measured(f, families, &t, reply->json);
         else if (reply->status == EF_REPLY_FINE)
             compiled(f, families, &t, reply->json);
-        else if (!set_out_again(f, families, &t, status))
+        else
             land(f, families, &t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
         return;
     }
@@ -369,16 +382,19 @@ bool ef_flight_land(ef_flight *f, const ef_families *families, double seconds, e
 {
     ef_reply reply;
     double until = ef_seconds() + seconds;
-    while (f->landed.count == 0) {
+    for (;;) {
+        while (f->landed.count) {
+            *trip = f->landed.at[0];
+            memmove(f->landed.at, f->landed.at + 1, --f->landed.count * sizeof *trip);
+            if (!set_out_again(f, families, trip, NULL))
+                return true;
+        }
         double left = until - ef_seconds();
         if (left <= 0 || f->trips.count == 0 || !ef_pool_wait(f->pool, left, &reply))
             return false;
         heard(f, families, &reply);
         json_decref(reply.json);
     }
-    *trip = f->landed.at[0];
-    memmove(f->landed.at, f->landed.at + 1, --f->landed.count * sizeof *trip);
-    return true;
 }
 
 void ef_flight_cancel(ef_flight *f)

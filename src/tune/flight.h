@@ -24,7 +24,7 @@ typedef struct {
     bool checked;               /* on all distributions */
     double against_us;          /* of the program as it is, called in turns with it; 0: it was not */
     double *kernel_us;          /* by kernel, of the flight's; NULL: not known */
-    uint64_t source;            /* hash */
+    uint64_t source, hash;      /* of the source; the family's when it was printed */
     /* Private: */
     uint64_t job;
     bool measuring, narrow; /* narrow: printed with narrow temporaries */
@@ -84,6 +84,9 @@ bool ef_flight_has_room(const ef_flight *flight);
 void ef_flight_launch(ef_flight *flight, const ef_families *families, const ef_trip *trip);
 /* The next candidate that has landed; false when none does within `seconds`. */
 bool ef_flight_land(ef_flight *flight, const ef_families *families, double seconds, ef_trip *trip);
+/* Whether it was printed before its family was widened: its time is not that of the family's code. Trips that are on
+ * the way then set out again; one that was handed out before stays as it is. */
+bool ef_flight_outdated(const ef_families *families, const ef_trip *trip);
 /* The time of the best so far, or of the program as it is where that is a candidate; 0: none is known. */
 double ef_flight_best_us(const ef_flight *flight);
 /* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. */

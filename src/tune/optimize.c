@@ -266,6 +266,7 @@ static bool tune(run *r)
         if (ef_flight_land(r->flight, r->families, 0.1, &done)) {
             if (isfinite(done.us) && is_original(r, done.family, done.choice))
                 r->original = done;
+            ef_tuner_renew(r->tuner, done.family, r->families->list.at[done.family].identity);
             ef_tuner_tell(r->tuner, done.ticket, done.us, done.kernel_us);
         }
         expect(r, until);
@@ -314,7 +315,7 @@ static void launch_finalists(run *r, double seconds)
 /* Whether it was measured, and is not slower than the program as it is, as far as that was measured. */
 static bool stands(const run *r, const ef_trip *trip)
 {
-    return trip->us > 0 && isfinite(trip->us) &&
+    return trip->us > 0 && isfinite(trip->us) && !ef_flight_outdated(r->families, trip) &&
            (!r->device->measures_original || r->flight->estimated || is_original(r, trip->family, trip->choice) ||
             trip->us <= r->flight->original_us);
 }
@@ -329,6 +330,16 @@ static void compare_in_turns(run *r, ef_trip *best, const ef_trip *original)
         r->flight->original_us = best->against_us;
     else if (isfinite(original->us))
         *best = *original;
+}
+
+/* What was measured before its family was widened is measured once more. */
+static void renew(run *r, ef_trip *trip)
+{
+    if (!ef_flight_outdated(r->families, trip))
+        return;
+    ef_flight_launch(r->flight, r->families, trip);
+    trip->us = INFINITY;
+    trip->narrow = false;
 }
 
 /* The program as it is, whose time was only estimated, is called after all, however late it is: once, and no longer
@@ -368,6 +379,8 @@ static void settle_original(run *r, ef_trip *best, double seconds)
 static void confirm(run *r, ef_trip *best)
 {
     double budget = r->end - r->start, late = r->end + LATE_SHARE * budget + LATE_S - derive_s(r);
+    if (ef_flight_outdated(r->families, &r->original))
+        r->original = (ef_trip){0};
     ef_trip done, checked = r->flight->best, original = r->original;
     original.us = original.us > 0 ? original.us : INFINITY;
     *best = (ef_trip){.us = INFINITY};
@@ -385,6 +398,8 @@ static void confirm(run *r, ef_trip *best)
         }
         if (done.us < best->us)
             *best = done;
+        renew(r, best);
+        renew(r, &original);
     }
     if (!isfinite(best->us) && checked.us > 0 && stands(r, &checked))
         *best = checked;

@@ -1,12 +1,12 @@
 /* Samples of outputs: see sample.h. */
 #include "tune/sample.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/independent.h"
 #include "support/rng.h"
+#include "support/strbuf.h"
 #include "tune/work.h"
 
 /* Seconds that one processor takes for float64, roughly: conversions of inputs are among it. */
@@ -74,13 +74,24 @@ static const uint64_t *spread(ef_arena *arena, uint64_t extent, uint64_t count, 
     return at;
 }
 
-/* Whether an input is called like those that say positions. */
-static bool is_taken(const ef_program *program, const ef_ctx *ctx)
+static bool is_taken(const ef_program *program, const ef_ctx *ctx, const char *prefix)
 {
     for (uint32_t i = 0; i < program->inputs; i++)
-        if (strncmp(ef_input_name(ctx, program->input[i]), POSITIONS, strlen(POSITIONS)) == 0)
+        if (strncmp(ef_input_name(ctx, program->input[i]), prefix, strlen(prefix)) == 0)
             return true;
     return false;
+}
+
+/* How the names of inputs begin that say positions; no input of the program is called so. */
+static const char *free_prefix(const ef_program *program, const ef_ctx *ctx, ef_arena *arena)
+{
+    ef_strbuf prefix = {0};
+    ef_strbuf_puts(&prefix, POSITIONS);
+    while (is_taken(program, ctx, prefix.text))
+        ef_strbuf_puts(&prefix, "_");
+    const char *kept = ef_arena_strndup(arena, prefix.text, prefix.length);
+    ef_strbuf_free(&prefix);
+    return kept;
 }
 
 static void choose(ef_sample *s, const ef_program *program, ef_ctx *ctx, double seconds, uint32_t threads,
@@ -91,8 +102,9 @@ static void choose(ef_sample *s, const ef_program *program, ef_ctx *ctx, double 
     uint32_t count = 0;
     bool *needed = ef_program_needed(program);
     ef_rng rng = {seed};
+    s->prefix = free_prefix(program, ctx, s->arena);
     for (ef_var v = 0; v < ef_var_count(ctx) && count < EF_SAMPLE_DIMS; v++)
-        if (ef_independent(program, needed, v, !is_taken(program, ctx))) {
+        if (ef_independent(program, needed, v, true)) {
             extent[count] = ef_var_at(ctx, v)->extent;
             var[count++] = v;
         }
@@ -140,8 +152,8 @@ static const ef_sample_dim *find(const ef_sample *s, const char *name)
 
 const ef_sample_dim *ef_sample_position(const ef_sample *s, const char *input)
 {
-    size_t length = strlen(POSITIONS);
-    return strncmp(input, POSITIONS, length) == 0 ? find(s, input + length) : NULL;
+    size_t length = s->prefix ? strlen(s->prefix) : 0;
+    return length && strncmp(input, s->prefix, length) == 0 ? find(s, input + length) : NULL;
 }
 
 /* The dimension that alone is a tensor's, when it is sampled. */
@@ -162,9 +174,10 @@ typedef struct {
 /* What counts positions becomes an input. */
 static ef_expr told(rewriting *r, const ef_sample_dim *dim, ef_type type)
 {
-    char name[300];
-    int length = snprintf(name, sizeof name, POSITIONS "%.200s", dim->name);
-    uint32_t input = ef_input_declare(r->ctx, name, (unsigned)length, type, r->diag), at = 0;
+    ef_strbuf name = {0};
+    ef_strbuf_printf(&name, "%s%s", r->sample->prefix, dim->name);
+    uint32_t input = ef_input_declare(r->ctx, name.text, (unsigned)name.length, type, r->diag), at = 0;
+    ef_strbuf_free(&name);
     if (input == EF_NONE)
         return EF_NONE;
     while (at < r->program->inputs && r->program->input[at] != input)

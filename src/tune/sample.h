@@ -19,7 +19,8 @@ typedef struct {
 typedef struct {
     uint32_t dims;
     ef_sample_dim dim[EF_SAMPLE_DIMS];
-    double share; /* of the program's work that the sample takes */
+    double share;       /* of the program's work that the sample takes */
+    const char *prefix; /* of the names of inputs that say positions; the program has none of that kind */
     ef_arena *arena;
 } ef_sample;
 

@@ -78,6 +78,16 @@ bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double
     return true;
 }
 
+void ef_tuner_renew(ef_tuner *t, uint32_t family, const uint64_t *identity)
+{
+    if (!ef_tune_family_renew(t->families.at[family], identity))
+        return;
+    t->since_progress = 0;
+    t->best = INFINITY;
+    for (uint32_t i = 0; i < t->families.count; i++)
+        t->best = fmin(t->best, t->families.at[i]->best);
+}
+
 void ef_tuner_expect(ef_tuner *t, uint64_t measurements)
 {
     t->expected = measurements;

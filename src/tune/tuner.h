@@ -57,6 +57,9 @@ void ef_tuner_free(ef_tuner *tuner);
 uint32_t ef_tuner_add(ef_tuner *tuner, const ef_tune_space *space);
 /* A result of an earlier run, INFINITY for a failure: it is not asked again. False when it is none of the family's. */
 bool ef_tuner_known(ef_tuner *tuner, uint32_t family, const uint32_t *choice, double us, const double *kernel_us);
+/* A family's kernels are what `identity` says, from now on: what was told of its schedules is forgotten, and they may
+ * be asked again; what was asked is told of the new ones. Nothing happens when they are what they were. */
+void ef_tuner_renew(ef_tuner *tuner, uint32_t family, const uint64_t *identity);
 /* How many more measurements can be afforded: divides what is left among the rounds. 400 unless told; a family gets one
  * in the first round then, and several when it is told that they fit. */
 void ef_tuner_expect(ef_tuner *tuner, uint64_t measurements);

@@ -129,8 +129,32 @@ static void test_whole(void **state)
     ef_sample_free(&cheap), ef_sample_free(&none);
 }
 
+/* An input that is called like those that say positions is none of these, and dimensions are sampled all the same. */
+static void test_names(void **state)
+{
+    static const char text[] = "program named\n"
+                               "dim m = 64\ndim n = 64\n"
+                               "input ef_positions_of_m: f32[m]\ninput x: f32[m, n]\n"
+                               "output y = add(mul(x, reshape[m, 1](ef_positions_of_m)), reshape[m, 1](iota[m]))\n";
+    (void)state;
+    ef_diag diag = {0};
+    ef_sample sample = ef_sample_choose(text, strlen(text), 1e-9, 1, 1, &diag);
+    assert_false(diag.failed);
+    assert_int_equal(sample.dims, 2);
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *part = ef_sample_program(&sample, ctx, text, strlen(text), false, &diag);
+    assert_non_null(part);
+    assert_int_equal(part->inputs, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(!ef_sample_position(&sample, ef_input_name(ctx, part->input[i])) == (i < 2));
+    ef_program_free(part);
+    ef_ctx_free(ctx);
+    ef_sample_free(&sample);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_whole)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_whole),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

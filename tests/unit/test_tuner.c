@@ -458,6 +458,43 @@ static void test_dead_family(void **state)
     ef_tuner_free(tuner);
 }
 
+/* A family's kernels become others: what was told of it is no result any more, but the best of it is asked first. */
+static void test_renewed(void **state)
+{
+    static const uint32_t values[2] = {5, 5}, owner[2] = {0, 1}, start[2] = {0, 0}, good[2] = {3, 2}, bad[2] = {1, 1};
+    static const uint64_t narrow[2] = {1, 2}, wide[2] = {1, 3}, key[2] = {0};
+    static const double estimate[2] = {1, 1}, told[2] = {4, 5};
+    static const bool uses[4] = {false};
+    ef_tune_point point;
+    double us;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    ef_tuner_add(tuner, &(ef_tune_space){.params = 2,
+                                         .values = values,
+                                         .owner = owner,
+                                         .start = start,
+                                         .kernels = 2,
+                                         .identity = narrow,
+                                         .kernel_estimate = estimate,
+                                         .uses = uses,
+                                         .key = key});
+    ef_tuner_known(tuner, 0, bad, 20, (const double[]){10, 10});
+    ef_tuner_known(tuner, 0, good, 10, told);
+    ef_tuner_renew(tuner, 0, narrow);
+    assert_true(ef_tuner_best(tuner, &point, &us) && us == 10);
+    ef_tuner_renew(tuner, 0, wide);
+    assert_false(ef_tuner_best(tuner, &point, &us));
+    uint32_t asked = 0;
+    while (ef_tuner_ask(tuner, &point) == EF_ASK_POINT) {
+        if (asked++ == 0)
+            assert_memory_equal(point.choice, good, sizeof good);
+        ef_tuner_tell(tuner, point.ticket, 30, (const double[]){15, 15});
+    }
+    assert_int_equal(asked, 25);
+    assert_true(ef_tuner_best(tuner, &point, &us) && us == 30);
+    ef_tuner_free(tuner);
+}
+
 /* Where all fail each is tried all the same. */
 static void test_all_dead(void **state)
 {
@@ -547,7 +584,7 @@ int main(void)
         cmocka_unit_test(test_deterministic),   cmocka_unit_test(test_bad_start),
         cmocka_unit_test(test_shared_kernels),  cmocka_unit_test(test_resumes),
         cmocka_unit_test(test_dead_family),     cmocka_unit_test(test_all_dead),
-        cmocka_unit_test(test_blamed_in_vain),
+        cmocka_unit_test(test_blamed_in_vain),  cmocka_unit_test(test_renewed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
