@@ -63,4 +63,5 @@ def backend(graph: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Calla
     except Exception as problem:  # PyTorch's exporter raises whatever it likes
         log.warning("a graph runs as it is: %s", problem)
         return eager
+    fast.training = False  # a graph has the mode that it was captured in, in its calls
     return eager if fast._keep_original else fast.forward

@@ -306,16 +306,23 @@ class Call:
         return None
 
 
+def in_training(module: nn.Module) -> bool:
+    """Whether a module is in training mode. One that PyTorch exported has no modes, and says that it is."""
+    return module.training and not (isinstance(module, torch.fx.GraphModule) and "train" in vars(module))
+
+
 class OptimizedModule(nn.Module):
     """A module that computes what the original does, with the kernels that were found for it.
 
     It has the original's parameters, buffers and submodules themselves, under the same names: `state_dict`, `.to()`,
-    `load_state_dict` work on both at once. It is in evaluation mode, whatever mode the original is in.
+    `load_state_dict` work on both at once. It is in the mode that the original was in when it was optimised, or
+    loaded; `train()` and `eval()` set that of both.
 
     Its kernels are for arguments like those that it was optimised for (the same structure, shapes, element types and
     device), and they compute no gradients. Called with others, in training mode, under autocast, or, while gradients
     are enabled, with an argument or parameter that requires them, it runs the original, and says so once, in a
-    warning. So call it under `torch.no_grad()` or `torch.inference_mode()`, or after `requires_grad_(False)`.
+    warning. So call it after `eval()`, under `torch.no_grad()` or `torch.inference_mode()`, or after
+    `requires_grad_(False)`. Kernels run no hooks of the original's or of submodules that were registered since.
 
     Attributes:
         original: the module as it was given; the one in the file it was loaded from, which PyTorch exported for

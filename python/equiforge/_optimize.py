@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from equiforge import _cuda, _file, _native, _prepare, _trial
-from equiforge._module import Attached, Call, OptimizedModule, evaluating
+from equiforge._module import Attached, Call, OptimizedModule, evaluating, in_training
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
 from equiforge._plan import Plan
 
@@ -131,7 +131,8 @@ def optimize(  # noqa: PLR0913, PLR0917
     """The fastest equivalent of a module that can be found for calls like `module(*args, **kwargs)`.
 
     Args:
-        module: what to optimise, as it behaves in evaluation mode. It is not changed, and may stay in training mode.
+        module: what to optimise, as it behaves in evaluation mode. It is not changed. When it is in training mode so
+            is the result, which runs it as it is until `eval()` is called.
         args, kwargs: an example call. The result is for arguments of the same structure, shapes, element types and
             device; tensors on the CPU are optimised for this machine's processor, tensors on a GPU for that GPU, on
             which candidates are measured.
@@ -144,14 +145,14 @@ def optimize(  # noqa: PLR0913, PLR0917
         store: the file that measurements are kept in; the library's own by default.
         freeze: what the module computes from its parameters and buffers alone is computed once, in place of in every
             call: sums and products of weights, casts, transposed weights, which are laid out so. It is computed anew
-            when a weight is replaced or written to (by way of `.data` PyTorch does not tell), and at every call when
-            one is an inference tensor, of which PyTorch does not tell either. It takes memory, beside the weights.
-            Where graphs of control flow are in the module nothing is prepared.
+            when a weight is replaced or written to (of writes through `.data` and `.numpy()` PyTorch does not tell),
+            and at every call when one is an inference tensor, of which PyTorch does not tell either. It takes memory,
+            beside the weights. Where graphs of control flow are in the module nothing is prepared.
         progress: called with a `Progress` some times a second; False from it finishes with the best so far. By default
             a line is shown on a terminal.
 
     Returns:
-        A module with the original's parameters, buffers and submodules, in evaluation mode. It is never slower than
+        A module with the original's parameters, buffers and submodules, in the original's mode. It is never slower than
         the original: where nothing faster was found, or measured so in the end, it calls the original. Its kernels
         compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`). Regions of
         which nothing can be measured, because worker processes do not start, say, stay as they are; a warning says so.
@@ -165,6 +166,7 @@ def optimize(  # noqa: PLR0913, PLR0917
     """
     check_arguments(module, args, kwargs, target, progress)
     limit = seconds(budget)
+    training = in_training(module)
     if isinstance(module, OptimizedModule) and module.original is not None:
         module = module.original
     call = Call.example(args, kwargs or {}, module)
@@ -206,6 +208,7 @@ def optimize(  # noqa: PLR0913, PLR0917
     fast = OptimizedModule(module, Plan.of(handle.description()), call, handle=handle, attached=attached)
     fast.__dict__.update(_exported=exported, _file=plan)
     compare(fast, module, args, kwargs or {}, limit)
+    fast.training = training
     return fast
 
 
@@ -286,6 +289,7 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
         module: the module that has the weights; by default the one in the file, if it was saved with it
             (`OptimizedModule.save`; files of the command line have none), which runs with arguments like the example's
             alone. Where it was faster than what was found, it is what the result calls, as the optimised module did.
+            The result is in the mode of the module that is given.
 
     Raises:
         EquiForgeError: the file is damaged or of another version, or the module does not fit it.
@@ -314,6 +318,7 @@ def load(path: str | os.PathLike[str], module: nn.Module | None = None) -> Optim
         original_us=compared["original_us"],
         optimized_us=compared["optimized_us"],
     )
+    fast.training = not alone and module is not None and in_training(module)
     return fast
 
 

@@ -3,15 +3,17 @@
 import collections
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import pytest
 import torch
+from conftest import BUILD
 from test_end_to_end import difference, untuned
 from torch import nn
 
 import equiforge
-from equiforge import EquiForgeError, UnsupportedModuleError, load
+from equiforge import EquiForgeError, UnsupportedModuleError, _native, load
 from equiforge._module import Call, OptimizedModule
 
 # Where a test does not say so, kernels run.
@@ -286,3 +288,40 @@ def test_named_tuples_that_files_cannot_name():
     with pytest.raises(UnsupportedModuleError, match="cannot save .*Pair") as caught:
         equiforge.optimize(Pairs().eval(), (torch.randn(4, 8),))
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def search_free(monkeypatch):
+    """equiforge.optimize without search: every region is its program as it stands."""
+
+    def optimize(archive, result, **_):
+        subprocess.run([BUILD / "tests/plan", archive, result], check=True)
+        return {"note": ""}
+
+    monkeypatch.setattr(_native, "optimize", optimize)
+
+
+def test_mode_of_the_result(search_free, tmp_path):
+    """The original's: code that trains goes on to train, until somebody calls eval()."""
+    module, x = Dropping().requires_grad_(False), torch.randn(16, 24)
+    fast = equiforge.optimize(module, (x,))
+    assert fast.training and module.training
+    assert equiforge.optimize(fast, (x,)).training
+    fast.__dict__["_keep_original"] = False
+    before = module.norm.running_mean.clone()
+    with pytest.warns(UserWarning, match="training mode: equiforge runs the original"):
+        assert (fast(x) == 0).any()  # dropped
+    assert not torch.equal(module.norm.running_mean, before)
+    fast.save(tmp_path / "fast.efz")
+    assert load(tmp_path / "fast.efz", module).training
+    alone = load(tmp_path / "fast.efz")
+    exported = torch.export.export(module.eval(), (x,)).module()
+    given = load(tmp_path / "fast.efz", exported)
+    assert not module.training
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for other in (fast.eval(), alone, given):
+            other.__dict__["_keep_original"] = False
+            assert not other.training
+            assert torch.allclose(other(x), module(x), atol=1e-5)
+    assert not equiforge.optimize(module, (x,)).training
