@@ -255,7 +255,11 @@ typedef struct {
     const char *target; /* a name that equiforge_targets lists as available; NULL: "auto" */
     const char *gpu;   /* the place on the bus of the GPU to measure on, "0000:3b:00.0"; NULL: the first of the target's
                         * kind that CUDA_VISIBLE_DEVICES shows */
-    double budget_s;   /* for everything, seconds, 0: 300 */
+    double budget_s;   /* for search, measurements and derivation, seconds, 0: 300. The end may be later: by a tenth and
+                        * two seconds, to end with what is checked; until workers have started and called each distinct
+                        * region once, which ends after a minute and twice its share of the budget (ten minutes at
+                        * most), and it stays as it is; and, where a call of a region as it is took too long to be
+                        * measured, by one such call, to know what is faster */
     const char *store; /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
                         * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
     const char *output; /* the .efz file to write, whole or not at all; NULL: none */

@@ -44,7 +44,7 @@ static const struct {
      "  Finds a fast implementation of a module (.pt2) or program (.ef) for a device by search and measurement.\n",
      "  -o OUT.efz         the file to write: code, plan, derivation, measurements (none)\n"
      "  --target T         auto, or a name that `equiforge targets` lists (auto)\n"
-     "  --budget TIME      for everything: 90s, 5m, 1h (5m)\n"
+     "  --budget TIME      for search and measurements: 90s, 5m, 1h (5m)\n"
      "  --limit N          implementations to measure at most (as many as the budget allows)\n"
      "  --store PATH       where measurements are kept ($EQUIFORGE_STORE, else $XDG_CACHE_HOME/equiforge/store.db, "
      "else\n"

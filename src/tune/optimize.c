@@ -37,7 +37,9 @@
 #define FINALISTS 4u
 #define FINAL_REPEAT 25u
 #define TUNE_REPEAT 7u
-#define PREPARE_TIMEOUT_S 600.0
+#define PREPARE_LEAST_S 60.0 /* workers may take that long to start, and to make inputs and references, … */
+#define PREPARE_TIMES 2.0    /* … and so many times the budget, … */
+#define PREPARE_MOST_S 600.0 /* … but no longer than this */
 
 const char *const ef_stage_names[] = {"search", "prepare", "tune", "confirm"};
 
@@ -187,8 +189,9 @@ static bool prepare(run *r)
     r->out->families = r->families->list.count;
     r->out->candidates = r->families->candidates;
     r->tuner = ef_tuner_new(r->options->seed);
+    double until = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * budget, PREPARE_MOST_S);
     while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag))
-        if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() - r->start > PREPARE_TIMEOUT_S)
+        if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() > until)
             return ef_fail(r->diag, "stopped before anything was measured");
     return !r->diag->failed;
 }

@@ -24,7 +24,7 @@ typedef struct {
 } ef_progress;
 
 typedef struct {
-    double budget_s;    /* for everything; 0: 300 */
+    double budget_s;    /* for search, measurements and derivation; 0: 300; equiforge.h says what may be late */
     uint64_t seed;      /* of inputs and of the tuner */
     uint32_t compilers; /* workers, 0: one a processor */
     bool plain;         /* no search: only the program as it is is measured */
