@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError, version
+from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError, uninterrupted, version
 
 if TYPE_CHECKING:
     from equiforge._dynamo import backend
@@ -42,6 +42,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'equiforge' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"equiforge.{_LATER[name]}"), name)
+    with uninterrupted():
+        value = getattr(import_module(f"equiforge.{_LATER[name]}"), name)
     globals()[name] = value
     return value

@@ -257,6 +257,16 @@ def _alike(x: Any, wanted: Any) -> bool:
     return repr(x) == repr(wanted) if isinstance(x, (float, complex)) else bool(x == wanted)
 
 
+STRUCTURE_LENGTH = 200  # of the text, in messages: that is enough to see the difference
+
+
+class _Leaf:
+    """A tensor in such a text."""
+
+    def __repr__(self) -> str:
+        return "x"
+
+
 class Call:
     """What calls the kernels fit: the structure, shapes, element types, values and device of an example's arguments,
     and whether autocast is on."""
@@ -281,6 +291,18 @@ class Call:
         flat, spec = pytree.tree_flatten((args, kwargs))
         return flat if spec == self.spec else None
 
+    def structure(self) -> str:
+        """That of the arguments, as in `(x, {'a': x, 'b': x}, mask=x)`: x is a tensor, keys have an order."""
+        leaves = [_Leaf() if isinstance(x, tuple) else x for x in self.wanted]
+        args, kwargs = tuple(leaves), {}
+        if self.spec is not None:
+            try:
+                args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+            except Exception:  # a class of somebody's, that wants tensors
+                return "the example's"
+        text = ", ".join([*map(repr, args), *(f"{name}={x!r}" for name, x in kwargs.items())])
+        return f"({text if len(text) <= STRUCTURE_LENGTH else text[:STRUCTURE_LENGTH] + '…'})"
+
     def mismatch(self, flat: Sequence[Any] | None, training: bool) -> str | None:
         """Why the kernels do not fit these arguments, or the mode of the call."""
         if training:
@@ -292,7 +314,7 @@ class Call:
     def unlike(self, flat: Sequence[Any] | None) -> str | None:
         """Why the kernels do not fit these arguments."""
         if flat is None or len(flat) != len(self.wanted):
-            return "the arguments have another structure"
+            return f"the arguments have another structure than {self.structure()}"
         for x, wanted in zip(flat, self.wanted):  # noqa: B905 - equally long, and this is quicker
             if not isinstance(x, Tensor) or type(wanted) is not tuple:
                 if type(wanted) is tuple:

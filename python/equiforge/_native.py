@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 LIBRARY = "libequiforge.so"
@@ -154,6 +157,23 @@ class Optimum(ctypes.Structure):
         ("device", ctypes.c_char_p),
         ("note", ctypes.c_char_p),
     ]
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of this: PyTorch, imported by half, cannot be imported again."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield  # signals are another thread's, or nobody's
+        return
+    caught: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *given: caught.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            before(*caught[0])
 
 
 _ABANDON = 2  # equiforge_ending

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import re
 import statistics
@@ -71,6 +72,8 @@ def apart(arguments: Any, module: nn.Module) -> Any:
 
 def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The module for these arguments, as in inference. UnsupportedModuleError when PyTorch cannot export it."""
+    with _native.uninterrupted():  # the exporter is imported at its first use, which takes seconds
+        importlib.import_module("torch.export._trace")
     given, named = apart((tuple(args), dict(kwargs)), module)
     try:
         with evaluating(module.modules()), torch.no_grad(), warnings.catch_warnings():

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -100,3 +101,29 @@ def test_make_test_ends(tmp_path):
     assert run.returncode == 130
     assert "interrupted" in out
     assert "command line" not in out
+
+
+@pytest.mark.parametrize("first", ["equiforge.optimize", "export()"])
+def test_while_pytorch_is_imported(first):
+    """Ctrl-C comes through when the import is done: half of PyTorch would stay in this process for ever."""
+    code = f"""
+import os, signal, sys, time
+class Interrupts:  # somewhere in the middle
+    def find_spec(self, name, *_):
+        if name == ("torch.nn.modules.conv" if {first!r} == "equiforge.optimize" else "sympy.core"):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+sys.meta_path.insert(0, Interrupts())
+import equiforge
+def export():
+    import torch
+    from equiforge._optimize import export
+    return export(torch.nn.Linear(2, 2), (torch.ones(1, 2),), {{}})
+try:
+    {first}
+except KeyboardInterrupt:
+    print("interrupted")
+print(type(export()).__name__)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "interrupted\nExportedProgram\n", result.stderr

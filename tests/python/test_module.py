@@ -266,3 +266,13 @@ def test_launcher_of_one_tensor_given_twice(monkeypatch):
     launch = _kernels._launcher(None, [x, x], [y], [t])
     launch([a, b], [y], [t], 0)
     assert all(got is want for got, want in zip(kernel.got, (a, 2, b, t, y), strict=True))
+
+
+def test_says_which_structure_it_wants():
+    """Keys of a dict have an order, which a message shows."""
+    x = torch.ones(2)
+    call = Call.example((x, {"b": x, "a": [x, 2]}), {"mask": x}, None)
+    assert call.flatten((x, {"a": [x, 2], "b": x}), {"mask": x}) is None
+    assert call.unlike(None) == "the arguments have another structure than (x, {'b': x, 'a': [x, 2]}, mask=x)"
+    assert call.unlike(call.flatten((x, {"b": x, "a": [x, 2]}), {"mask": x})) is None
+    assert len(Call.example((["long" * 20] * 10,), {}, None).unlike(None)) < 300
