@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -31,19 +31,26 @@ REFERENCE_SHARE = 0.25  # of the time for preparation, for exact results
 EAGER_SHARE = 0.1  # … for timing the program as it is
 LEAST_POSITIONS = 4  # of a dimension of which a sample is computed
 
-# What inputs are multiplied by, the farthest first. Results of tiny inputs would leave float16 at its lower end.
-SCALES = {"large": (100.0, 30.0, 10.0, 4.0, 2.0), "tiny": (1e-3, 1e-2, 0.05, 0.2, 0.5)}
+# What inputs are multiplied by, or are off centre by, the farthest first. Results of tiny inputs would leave float16 at
+# its lower end.
+# At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more; in half precision that does not matter.
+SCALES = {
+    "large": (100.0, 30.0, 10.0, 4.0, 2.0),
+    "tiny": (1e-3, 1e-2, 0.05, 0.2, 0.5),
+    "shifted": (30.0, 10.0, 3.0, 1.0, 0.3),
+}
 
 Call = Callable[[Sequence[Tensor]], Any]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An input or output: name, element type, sizes."""
+    """An input or output: name, element type, sizes; of an input whether the program adds up its elements."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+    summed: bool = False
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> Spec:
@@ -60,8 +67,9 @@ def _blank_rows(x: Tensor) -> Tensor:
 
 
 def draw(specs: Sequence[Spec], kind: str, scale: float, device: torch.device, seed: int) -> list[Tensor]:
-    """Inputs of one distribution: "normal", "large" and "tiny" (times `scale`), "zero" (with rows of zeros) or
-    "masked" (masks, which are inputs of that name or bools, with blank rows).
+    """Inputs of one distribution: "normal", "large" and "tiny" (times `scale`), "zero" (with rows of zeros),
+    "shifted" (what is summed is off centre by `scale`) or "masked" (masks, which are inputs of that name or bools,
+    with blank rows).
 
     Matrices after the first input are weights, most likely: they are divided by the square root of their rows, as
     weights are, or products of several would leave float16.
@@ -77,12 +85,14 @@ def draw(specs: Sequence[Spec], kind: str, scale: float, device: torch.device, s
                 x = torch.where(_blank_rows(x), 0, x)
         else:
             x = torch.randn(spec.shape, generator=generator, device=device)
-            if i and x.dim() == 2:
-                x = x / math.sqrt(x.shape[0])
+            unit = 1 / math.sqrt(x.shape[0]) if i and x.dim() == 2 else 1.0
+            x = x * unit
             if "mask" in spec.name:
                 if kind == "masked":
                     x = torch.where(x > 0.43, float("-inf"), 0.0)  # a third
                     x = torch.where(_blank_rows(x), float("-inf"), x)
+            elif kind == "shifted":
+                x = x + scale * unit if spec.summed else x
             elif kind in SCALES:
                 x = x * scale
             elif kind == "zero" and x.dim() and (i == 0 or math.prod(x.shape[:-1]) > 1):
@@ -94,7 +104,11 @@ def draw(specs: Sequence[Spec], kind: str, scale: float, device: torch.device, s
 def distributions(specs: Sequence[Spec]) -> list[str]:
     """Those that differ for these inputs."""
     masks = any("mask" in spec.name or spec.dtype == torch.bool for spec in specs)
-    return ["normal", "large", "tiny", "zero"] + (["masked"] if masks else [])
+    return (
+        ["normal", "large", "tiny", "zero"]
+        + (["shifted"] if any(spec.summed for spec in specs) else [])
+        + (["masked"] if masks else [])
+    )
 
 
 # ---- results ----
@@ -396,6 +410,8 @@ class Trial:
         """`signature`: inputs and outputs."""
         self.device = torch.device(device)
         self.inputs, self.outputs = map(list, signature)
+        for i in reference.module.SUMMED:
+            self.inputs[i] = replace(self.inputs[i], summed=True)
         self.reference, self.seed = reference, seed
         self.seconds = seconds
         self.clock = Clock(self.device)
@@ -438,8 +454,8 @@ class Trial:
         return self.sample.outputs(outputs) if self.sample else outputs
 
     def _prepare(self, kind: str) -> None:
-        """Large and tiny inputs are as far off as eager PyTorch can take: without overflow, and with an error that
-        leaves room for twice. (What does not overflow while most else does, is what cancels.)"""
+        """Large, tiny and shifted inputs are as far off as eager PyTorch can take: without overflow, and with an error
+        that leaves room for twice. (What does not overflow while most else does, is what cancels.)"""
         for scale in SCALES.get(kind, (1.0,)):
             tensors = draw(self.inputs, kind, scale, self.device, self.seed)
             part = self.sample.inputs(tensors) if self.sample else tensors

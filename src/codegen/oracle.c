@@ -99,10 +99,10 @@ static const double large_scales[] = {100, 16, 4, 1};
 #define SCALES (sizeof large_scales / sizeof *large_scales)
 
 /* The first of the scales from `first` on with which the program leaves float32 in no output. */
-static unsigned scale_of_large(const reference_run *run, ef_data *data, unsigned first, uint64_t seed)
+static unsigned scale_of(const reference_run *run, ef_data *data, ef_draw draw, unsigned first, uint64_t seed)
 {
     uint64_t normal = finite_outputs(run, data, EF_DRAW_NORMAL, 1, seed);
-    while (first + 1 < SCALES && finite_outputs(run, data, EF_DRAW_LARGE, large_scales[first], seed) < normal)
+    while (first + 1 < SCALES && finite_outputs(run, data, draw, large_scales[first], seed) < normal)
         first++;
     return first;
 }
@@ -124,13 +124,13 @@ static double error_of(const ef_oracle *o, const reference_run *run, ef_draw dra
 
 /* What leaves float32 inside of the program may be finite in the end, and wrong: 1 / sqrt(infinity) is 0. Then smaller
  * inputs are drawn. */
-static bool draw_large(ef_oracle *o, uint64_t seed, ef_diag *diag)
+static bool draw_far(ef_oracle *o, ef_draw draw, uint64_t seed, ef_diag *diag)
 {
     for (unsigned i = 0; i < SCALES; i++) {
-        i = scale_of_large(&o->wide, &o->drawn[EF_DRAW_LARGE], i, seed);
-        if (!draw_one(o, EF_DRAW_LARGE, large_scales[i], seed, diag))
+        i = scale_of(&o->wide, &o->drawn[draw], draw, i, seed);
+        if (!draw_one(o, draw, large_scales[i], seed, diag))
             return false;
-        if (error_of(o, &o->wide, EF_DRAW_LARGE) <= EF_ERROR_LIMIT)
+        if (error_of(o, &o->wide, draw) <= EF_ERROR_LIMIT)
             break;
     }
     return true;
@@ -142,7 +142,8 @@ bool ef_oracle_prepare(ef_oracle *o, ef_library *library, const char *name, uint
         return false;
     for (ef_draw draw = 0; draw < EF_DRAW_COUNT; draw++) {
         o->drawn[draw] = ef_data_new(o->eager.graph, &o->eager.schedule);
-        if (!(draw == EF_DRAW_LARGE ? draw_large(o, seed, diag) : draw_one(o, draw, 1, seed, diag)))
+        bool far = draw == EF_DRAW_LARGE || draw == EF_DRAW_SHIFTED;
+        if (!(far ? draw_far(o, draw, seed, diag) : draw_one(o, draw, 1, seed, diag)))
             return false;
         o->error[draw] = error_of(o, &o->eager, draw);
     }

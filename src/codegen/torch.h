@@ -8,6 +8,7 @@
  *
  *   NAME(*inputs, dtype=None, sizes={})   the output, or a tuple of several
  *   INPUTS, OUTPUTS                      lists of (name, dtype, shape), dtype as in the text form
+ *   SUMMED                               numbers of the inputs that are added up, see ir/independent.h
  *   BATCH                                {dimension: ([dimension of each input or None], [dimension of each output])}
  *
  * Without `dtype` every operator has the element type that the program gives it: the eager baseline. With

@@ -33,6 +33,20 @@ static void print_signatures(const ef_torch *p)
     ef_strbuf_puts(p->out, "]\n");
 }
 
+/* See ef_program_summed. */
+static void print_summed(const ef_torch *p)
+{
+    uint64_t summed = ef_program_summed(p->program);
+    bool any = false;
+    ef_strbuf_puts(p->out, "SUMMED = [");
+    for (uint32_t i = 0; i < 64; i++)
+        if (summed >> i & 1) {
+            ef_strbuf_printf(p->out, "%s%" PRIu32, any ? ", " : "", i);
+            any = true;
+        }
+    ef_strbuf_puts(p->out, "]\n");
+}
+
 static void print_batches(const ef_torch *p)
 {
     bool *needed = ef_program_needed(p->program);
@@ -62,5 +76,6 @@ static void print_batches(const ef_torch *p)
 void ef_torch_lists(const ef_torch *p)
 {
     print_signatures(p);
+    print_summed(p);
     print_batches(p);
 }

@@ -8,8 +8,17 @@
 #include "codegen/execute.h"
 #include "ir/eval.h"
 
-/* How inputs are drawn. */
-typedef enum { EF_DRAW_NORMAL, EF_DRAW_LARGE, EF_DRAW_TINY, EF_DRAW_ZERO, EF_DRAW_MASKED, EF_DRAW_COUNT } ef_draw;
+/* How inputs are drawn: normal numbers; large and tiny ones; with rows of zeros; off centre, those that the program
+ * adds up (ir/independent.h); with masks that blank whole rows. */
+typedef enum {
+    EF_DRAW_NORMAL,
+    EF_DRAW_LARGE,
+    EF_DRAW_TINY,
+    EF_DRAW_ZERO,
+    EF_DRAW_SHIFTED,
+    EF_DRAW_MASKED,
+    EF_DRAW_COUNT
+} ef_draw;
 extern const char *const ef_draw_names[EF_DRAW_COUNT];
 
 /* Inputs and outputs of a graph in memory. */
@@ -20,7 +29,7 @@ typedef struct {
 
 ef_data ef_data_new(const ef_kgraph *graph, const ef_schedule *schedule);
 void ef_data_free(ef_data *data);
-/* `large`: what normal numbers are multiplied with in the large draw. */
+/* `large`: what normal numbers are multiplied with in the large draw, and how far off centre the shifted one is. */
 void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, double large,
                   uint64_t seed);
 

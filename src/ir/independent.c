@@ -107,3 +107,24 @@ bool ef_independent(const ef_program *p, const bool *needed, ef_var var, bool in
             return false;
     return true;
 }
+
+uint64_t ef_program_summed(const ef_program *program)
+{
+    const ef_dag *dag = program->dag;
+    uint32_t count = ef_dag_count(dag);
+    uint64_t *reads = ef_xcalloc(count + 1, sizeof *reads), summed = 0; /* by expression: inputs */
+    for (ef_expr e = 0; e < count; e++) {
+        const ef_expr *child;
+        ef_op op = ef_dag_op(dag, e);
+        unsigned n = ef_dag_children(dag, e, &child);
+        for (uint32_t i = 0; i < program->inputs && i < 64 && op == EF_INPUT; i++)
+            if (program->input[i] == ef_dag_attr(dag, e))
+                reads[e] = UINT64_C(1) << i;
+        for (unsigned i = 0; i < n && (ef_op_pointwise(op) || ef_ops[op].class == EF_SHAPE); i++)
+            reads[e] |= reads[child[i]];
+        if (op == EF_REDUCE && ef_attr_reducer(ef_dag_attr(dag, e)) == EF_RED_SUM)
+            summed |= reads[child[0]];
+    }
+    free(reads);
+    return summed;
+}

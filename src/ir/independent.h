@@ -1,4 +1,6 @@
-/* Dimensions along which a program computes each position by itself. A piece of the outputs then needs only that piece
+/* What programs do with positions and elements, found by looking at their operators.
+ *
+ * Dimensions along which a program computes each position by itself. A piece of the outputs then needs only that piece
  * of the inputs: references of large programs are computed piece by piece, or of a sample of positions. */
 #ifndef EF_IR_INDEPENDENT_H
 #define EF_IR_INDEPENDENT_H
@@ -12,5 +14,9 @@ int ef_independent_place(const ef_ctx *ctx, ef_type type, ef_var var);
 /* Whether no operator mixes positions along the variable, and all outputs have it. `indexed`: a position may also know
  * which one it is (iota), so pieces must be told. */
 bool ef_independent(const ef_program *program, const bool *needed, ef_var var, bool indexed);
+
+/* Bits: the inputs, the first 64 at most, whose elements are added up as they are or as a pointwise function of them,
+ * with no product in between: a mean, a variance, a norm. What they have in common may cancel there, or be lost. */
+uint64_t ef_program_summed(const ef_program *program);
 
 #endif

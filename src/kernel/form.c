@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/independent.h"
 #include "kernel/lower.h"
 
 unsigned ef_type_leaves(const ef_ctx *ctx, ef_type type, ef_type *leaf)
@@ -561,6 +562,7 @@ static ef_kgraph *graph_of(const ef_program *program, bool eager, ef_diag *diag)
         inputs = program->input[i] + 1 > inputs ? program->input[i] + 1 : inputs;
     f.graph = ef_xcalloc(1, sizeof *f.graph);
     f.graph->ctx = ctx;
+    f.graph->summed = ef_program_summed(program);
     f.graph->arena = ef_arena_new();
     f.graph->name = ef_arena_strndup(f.graph->arena, program->name, strlen(program->name));
     f.owner = ef_xcalloc(top + 1, sizeof *f.owner);

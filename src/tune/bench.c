@@ -259,8 +259,8 @@ static bool make_reference(ef_bench *b, part *wide, uint32_t d, double scale, ef
     return true;
 }
 
-/* Large inputs are as far off as the program as it is can take: in the range of its types, and with an error that is
- * accepted of anything. */
+/* Large and shifted inputs are as far off as the program as it is can take: in the range of its types, and with an
+ * error that is accepted of anything. */
 static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
 {
     static const double scales[] = {100, 16, 4, 1};
@@ -274,7 +274,8 @@ static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
         for (unsigned i = 0; i < sizeof scales / sizeof *scales; i++) {
             if (!make_reference(b, wide, d, scales[i], diag))
                 return false;
-            if (d != EF_DRAW_LARGE || (b->eager[d] <= EF_ERROR_LIMIT && outputs_within(&b->part) >= normal))
+            bool far = d == EF_DRAW_LARGE || d == EF_DRAW_SHIFTED;
+            if (!far || (b->eager[d] <= EF_ERROR_LIMIT && outputs_within(&b->part) >= normal))
                 break;
         }
         normal = d == EF_DRAW_NORMAL ? outputs_within(&b->part) : normal;

@@ -21,6 +21,14 @@ AT_ONCE_S = 3.0  # a second is the aim; machines may be busy
 
 
 @pytest.fixture(autouse=True)
+def heeded():
+    """A process that was started in the background may ignore SIGINT, and so do those that it starts."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
+@pytest.fixture(autouse=True)
 def own_store(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 

@@ -115,7 +115,7 @@ def worker(program):
     assert reply["eager_us"] > 0
     assert reply["bandwidth"] > 1e8
     assert reply["exact"] == "float64"
-    assert len(reply["eager_error"]) == 4
+    assert len(reply["eager_error"]) == 5
     assert all(error < 1e-2 for error in reply["eager_error"])
     yield client
     assert client.close() == 0
@@ -332,9 +332,47 @@ def test_sample(reference):
         return SimpleNamespace(launch=launch, OUTPUTS=spec, BUFFERS=[])
 
     assert sampled.judge(module(), {"check": 1})["checked"] == 1
-    assert sampled.judge(module(), {"check": 99})["checked"] == 4
-    assert sampled.judge(module(), {"check": 1, "best_us": 1e9})["checked"] == 4
+    assert sampled.judge(module(), {"check": 99})["checked"] == 5
+    assert sampled.judge(module(), {"check": 1, "best_us": 1e9})["checked"] == 5
     outside = next(i for i in range(12) if i not in at)
     for row in (0, 11, outside):
         with pytest.raises(_trial.Wrong):
             sampled.judge(module(lambda y, row=row: y[row].zero_()), {"check": 1})
+
+
+NORM = """
+program norm
+dim m = 8
+dim n = 256
+input x: f32[m, n]
+input w: f32[n, 64]
+mean = div(reduce[sum, -1](x), 256)
+c = sub(x, mean)
+output y = matmul(mul(c, rsqrt(add(div(reduce[sum, -1](mul(c, c)), 256), 1e-05))), w)
+"""
+
+
+def test_variance_that_cancels_is_refused(tmp_path):
+    """E[x^2] - E[x]^2 is exact enough for centred inputs, and wrong for others."""
+    from types import SimpleNamespace
+
+    path = tmp_path / "norm.ef"
+    path.write_text(NORM.replace("f32[n, 64]", "f32[n, k]").replace("dim n = 256", "dim n = 256\ndim k = 64"))
+    command = [BUILD / "equiforge", "inspect", path, "--torch"]
+    source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    inputs = [_trial.Spec("x", torch.float32, (8, 256)), _trial.Spec("w", torch.float32, (256, 64))]
+    outputs = [_trial.Spec("y", torch.float32, (8, 64))]
+    trial = _trial.Trial((inputs, outputs), _trial.Reference(source, "norm"), torch.device("cpu"), 1, 0.0)
+    assert [spec.summed for spec in trial.inputs] == [True, False]
+
+    def module(variance):
+        def launch(given, results, temps):
+            x, w = given
+            mean = x.mean(-1, keepdim=True)
+            results[0].copy_(((x - mean) * torch.rsqrt(variance(x, mean) + 1e-5)) @ w)
+
+        return SimpleNamespace(launch=launch, OUTPUTS=[("y", torch.float32, (8, 64))], BUFFERS=[])
+
+    trial.judge(module(lambda x, mean: ((x - mean) ** 2).mean(-1, keepdim=True)), {"check": 99})
+    with pytest.raises(_trial.Wrong, match="shifted"):
+        trial.judge(module(lambda x, mean: (x * x).mean(-1, keepdim=True) - mean * mean), {"check": 99})
