@@ -29,15 +29,15 @@ stage() {
     return "$status"
 }
 
+# Python tests run side by side: what they measure is only for the search to go on with.
 if stage "release build" "" make --no-print-directory build; then
     stage "release tests" "$release_log" meson test -C build --no-rebuild --print-errorlogs || true
     stage "command line" "$cli_log" \
-        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/cli --junit-xml="$cli_log" || true
-    # Side by side: these measure nothing.
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -n auto tests/cli --junit-xml="$cli_log" || true
     stage "front end" "$frontend_log" \
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -n auto tests/frontend --junit-xml="$frontend_log" || true
     stage "python" "$python_log" \
-        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q tests/python --junit-xml="$python_log" || true
+        env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -n auto tests/python --junit-xml="$python_log" || true
     stage "generated Triton" "$triton_log" \
         env EQUIFORGE_BUILD=build .venv/bin/python -m pytest -q -n auto -W ignore tests/triton --junit-xml="$triton_log" || true
     stage "lint" "" tools/lint.sh || true
@@ -46,7 +46,7 @@ if stage "sanitizer build" "" make --no-print-directory sanitize; then
     stage "sanitizer tests" "$sanitize_log" \
         meson test -C build-sanitize --no-rebuild --print-errorlogs --timeout-multiplier 6 || true
     stage "sanitizer command line" "$cli_sanitize_log" \
-        env EQUIFORGE_BUILD=build-sanitize .venv/bin/python -m pytest -q tests/cli tests/frontend/test_absurd.py \
+        env EQUIFORGE_BUILD=build-sanitize .venv/bin/python -m pytest -q -n auto tests/cli tests/frontend/test_absurd.py \
         --junit-xml="$cli_sanitize_log" ||
         true
 fi

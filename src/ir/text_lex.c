@@ -26,7 +26,7 @@ bool ef_text_fail(ef_text *s, size_t at, const char *format, ...)
             start = i + 1;
         }
     }
-    return ef_fail(s->diag, "%.80s:%zu:%zu: %s", s->file, line, at - start + 1, message);
+    return ef_fail(s->diag, "%.240s:%zu:%zu: %s", s->file, line, at - start + 1, message);
 }
 
 bool ef_text_is_digit(int c)
