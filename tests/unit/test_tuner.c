@@ -394,7 +394,7 @@ static void test_shared_kernels(void **state)
 static void test_resumes(void **state)
 {
     (void)state;
-    told_result log[DEVICE_BUDGET], again[DEVICE_BUDGET];
+    told_result log[DEVICE_BUDGET] = {0}, again[DEVICE_BUDGET] = {0};
     ef_tune_point point;
     simulation s = simulation_new();
     ef_tuner *tuner = device_tuner(5);
