@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "codegen/verify.h"
 #include "ir/eval.h"
+#include "ir/independent.h"
 #include "support/rng.h"
 #include "tune/sample.h"
 
@@ -152,9 +154,41 @@ static void test_names(void **state)
     ef_sample_free(&sample);
 }
 
+/* What a program adds up is drawn off centre in one distribution, and nothing else is. */
+static void test_off_centre(void **state)
+{
+    (void)state;
+    static const char norm[] = "program norm\ndim m = 8\ndim n = 64\ndim k = 16\n"
+                               "input w: f32[n, k]\ninput x: f32[m, n]\n"
+                               "c = sub(x, div(reduce[sum, -1](x), 64))\n"
+                               "output y = matmul(mul(c, rsqrt(add(reduce[sum, -1](mul(c, c)), 1e-5))), w)\n";
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, norm, strlen(norm), "norm", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_eager(program, &diag) : NULL;
+    assert_false(diag.failed);
+    assert_int_equal(ef_program_summed(program), 2);
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 1);
+    ef_data data = ef_data_new(graph, &schedule);
+    for (ef_draw draw = EF_DRAW_NORMAL; draw <= EF_DRAW_SHIFTED; draw++) {
+        double mean[2] = {0};
+        ef_data_draw(graph, &schedule, &data, draw, 100, 1);
+        for (uint32_t i = 0; i < 2; i++)
+            for (uint64_t e = 0, count = i ? 512 : 1024; e < count; e++)
+                mean[i] += ef_element_get(EF_F32, data.in[i], e) / (double)count;
+        assert_true(mean[0] > -10 && mean[0] < 10);
+        assert_true(draw == EF_DRAW_SHIFTED ? mean[1] > 9 && mean[1] < 12 : mean[1] > -10 && mean[1] < 10);
+    }
+    ef_data_free(&data);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_whole),
-                                       cmocka_unit_test(test_names)};
+                                       cmocka_unit_test(test_names), cmocka_unit_test(test_off_centre)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
