@@ -389,6 +389,37 @@ EF_API equiforge_status equiforge_plan_explain(equiforge_plan *plan, const equif
 /* Writes one self-contained HTML page. EQUIFORGE_FAILED when it cannot be written. */
 EF_API equiforge_status equiforge_plan_report(equiforge_plan *plan, const char *path);
 
+/* ---- launching code for GPUs ---- */
+
+/* A recorded list of launches of compiled kernels, on one stream of one CUDA device, that one call hands to the driver:
+ * the Python package records what Triton compiled. NVIDIA's driver is opened when it is first needed. */
+typedef struct equiforge_launches equiforge_launches;
+
+/* What equiforge_launches_call returns, beside 0 and the driver's errors (CUresult), when it launched nothing. */
+#define EQUIFORGE_LAUNCH_UNALIGNED (-1) /* an address is no multiple of 16, for which kernels are compiled */
+#define EQUIFORGE_LAUNCH_CAPTURING (-2) /* the stream is captured into a graph; the list was made for calls */
+
+/* An empty list for a stream (CUstream; 0: the default one) of a device, to be called with so many addresses. It is for
+ * the context that is current; where there is none, for the device's primary one. `captured`: it is for calls while the
+ * stream is captured into a graph. NULL, and a message, without a driver that can do it or without a context. */
+EF_API equiforge_launches *equiforge_launches_new(equiforge_session *session, int device, uint64_t stream,
+                                                  uint32_t addresses, bool captured);
+/* NULL is allowed. The session may be gone before. */
+EF_API void equiforge_launches_free(equiforge_launches *launches);
+/* Adds a launch of a function (CUfunction) with x * y * z blocks of `threads` threads and so many bytes of dynamic
+ * shared memory; `overlap`: by programmatic dependent launch. Its parameters are added next, in order. */
+EF_API void equiforge_launches_add(equiforge_launches *launches, uint64_t function, uint32_t x, uint32_t y, uint32_t z,
+                                   uint32_t threads, uint32_t shared, bool overlap);
+/* A parameter: the address of this number of each call. False when a kernel cannot have so many parameters (256), or
+ * there is no such address. */
+EF_API bool equiforge_launches_address(equiforge_launches *launches, uint32_t which);
+/* A parameter that never changes, of at most 8 bytes: the lowest of `value`. False as above. */
+EF_API bool equiforge_launches_value(equiforge_launches *launches, uint64_t value);
+/* Launches everything and waits for nothing. 0, or a number as above. Threads may call it at once. */
+EF_API int equiforge_launches_call(equiforge_launches *launches, const uint64_t *address);
+/* The driver's text for one of its errors. */
+EF_API const char *equiforge_launch_error(int result);
+
 /* ---- code (paper, section 6.1) ---- */
 
 typedef struct {

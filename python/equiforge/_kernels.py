@@ -1,7 +1,7 @@
 """Regions of a plan, ready to be called: generated Triton on a GPU, generated C on the CPU.
 
-Calling one costs little on the host. The first call of a Triton region records what it launches; later ones call the
-launchers of the compiled kernels directly, without Triton's argument analysis, which takes ten times as long.
+Calling one costs little on the host. The first call of a Triton region records what it launches; later ones have the
+library launch that, without Triton's argument analysis, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import struct
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from equiforge import _native, _source
+from equiforge import _launch, _native, _source
 from equiforge._plan import Region
 
 empty = torch.empty
@@ -60,132 +60,119 @@ def _file_of(source: str) -> Path:
     return path
 
 
-_recording = threading.Lock()
 _interpreting = threading.Lock()  # Triton's interpreter has state of its own, for one launch at a time
 
 
-def _record(
-    module: ModuleType, inputs: Sequence[Tensor], outputs: Sequence[Tensor], temps: Sequence[Tensor]
-) -> list[tuple[Any, tuple[int, ...], tuple[Any, ...]]] | None:
-    """Launches, and returns (kernel, grid, arguments) of each launch; None when there is something else to it.
+def _fresh(device: torch.device) -> tuple[Callable[..., Tensor], str]:
+    """What makes a new tensor on the current CUDA device quickly, and its further arguments as text.
 
-    What other threads launch meanwhile is theirs.
+    PyTorch's compiler allocates with the former, which costs a third of torch.empty_strided.
     """
-    from triton.runtime.jit import JITFunction
-
-    launches: list[tuple[Any, tuple[int, ...], tuple[Any, ...]]] = []
-    original, plain, me = JITFunction.run, True, threading.get_ident()
-
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        nonlocal plain
-        if threading.get_ident() != me:
-            return original(self, *args, grid=grid, warmup=warmup, **kwargs)
-        kernel = original(self, *args, grid=grid, warmup=warmup, **kwargs)
-        # Parameters beyond the positional ones would be compile-time constants given by name.
-        plain = plain and not callable(grid) and len(args) == len(self.params) and not self.pre_run_hooks
-        launches.append((kernel, (*grid, 1, 1)[:3], args))
-        return kernel
-
-    with _recording:
-        JITFunction.run = run
-        try:
-            module.launch(inputs, outputs, temps)
-        finally:
-            JITFunction.run = original
-    return launches if plain else None
-
-
-def _launcher(
-    module: ModuleType, inputs: Sequence[Tensor], outputs: Sequence[Tensor], temps: Sequence[Tensor]
-) -> Callable[..., None] | None:
-    """launch(inputs, outputs, temps, stream) without analysis of arguments; launches once meanwhile.
-
-    None when the kernels' launchers cannot be called so: then `module.launch` must be.
-    """
-    inputs = [x.detach() for x in inputs]  # each an object of its own, also where one tensor is given for several
-    launches = _record(module, inputs, outputs, temps)
-    if launches is None:
-        return None
-    place = {
-        id(x): f"{name}[{i}]" for name, xs in (("o", outputs), ("t", temps), ("i", inputs)) for i, x in enumerate(xs)
-    }
-    names: dict[str, Any] = {}
-    lines = ["def launch(i, o, t, stream):"]
-    for number, (kernel, grid, args) in enumerate(launches):
-        if not all(id(x) in place or isinstance(x, (int, float)) for x in args):
-            return None
-        names.update({f"r{number}": kernel.run, f"f{number}": kernel.function, f"m{number}": kernel.packed_metadata})
-        passed = ", ".join(place.get(id(x), repr(x)) for x in args)
-        lines.append(
-            f"    r{number}({grid[0]}, {grid[1]}, {grid[2]}, stream, f{number}, m{number}, None, None, None, {passed})"
-        )
-    exec("\n".join([*lines, "    return"]), names)
-    launch: Callable[..., None] = names["launch"]
-    return launch
+    quick = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
+    return (quick, "") if quick is not None and device.type == "cuda" else (torch.empty_strided, ", device=device")
 
 
 class TritonKernels:
-    """A region as generated Triton. Temporaries are kept for each device and stream that it was called on.
+    """A region as generated Triton.
 
-    Threads may call it at once, on one stream too: the launches of a call follow each other there, without those of
-    another call, which has the same temporaries, between them.
+    The first call on a device goes by way of Triton, and records what it launches; later ones have the library launch
+    that (_launch.py), with temporaries that are kept for each device and stream that it was called on. Where the
+    kernels do not fit a call (tensors at odd addresses, a stream that is captured into a graph), or cannot be launched
+    so, the call has temporaries of its own. Threads may call it at once.
     """
 
     def __init__(self, region: Region):
         self.module = _source.load(_file_of(region.source))
-        self.outputs = [(shape, _source.dtype_of(dtype)) for _, dtype, shape in self.module.OUTPUTS]
-        self.launchers: dict[int, Callable[..., None] | None] = {}
-        self.temps: dict[tuple[int, int], list[Tensor]] = {}
+        self.outputs = [(torch.Size(shape), _source.dtype_of(dtype)) for _, dtype, shape in self.module.OUTPUTS]
+        self.recorded: dict[int, list[_launch.Launch] | None] = {}  # by device
+        self.launches: dict[tuple[int, int], _launch.Launches] = {}  # by device and stream
+        self.handles: dict[tuple[int, int], int] = {}  # theirs
         self.lock = threading.Lock()
+        self.call: Callable[[Sequence[Tensor]], list[Tensor]] = self._printed()
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return self.call(inputs)
+
+    def _printed(self) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+        """The quick way, as one function: host time is the time of small modules."""
+        ins, outs = range(len(self.module.INPUTS)), range(len(self.outputs))
+        fresh, further = _fresh(torch.device("cuda"))
+        names: dict[str, Any] = {
+            "handles": self.handles,
+            "slowly": self._slowly,
+            "new": fresh,
+            "device": torch.device("cuda"),  # the current one
+            "launch": _launch.call(),
+            "current": getattr(torch._C, "_cuda_getDevice", None),
+            "stream": getattr(torch._C, "_cuda_getCurrentRawStream", None),
+            "pack": struct.Struct(f"{len(ins) + len(outs)}Q").pack,
+        }
+        lines = ["def call(inputs):"]
+        if ins:
+            lines.append(f"    {''.join(f'i{n}, ' for n in ins)}= inputs")
+        lines.append(f"    index = {'i0.get_device()' if ins else 'current()'}")
+        lines.append("    if index < 0 or index != current(): return slowly(inputs)")
+        lines.append("    handle = handles.get((index, stream(index)))")
+        lines.append("    if handle is None: return slowly(inputs)")
+        for n, (shape, dtype) in enumerate(self.outputs):
+            names[f"d{n}"] = dtype
+            strides = torch.empty(shape, device="meta").stride()
+            lines.append(f"    o{n} = new({tuple(shape)}, {strides}, {'dtype=' if further else ''}d{n}{further})")
+        addresses = ", ".join([*(f"i{n}.data_ptr()" for n in ins), *(f"o{n}.data_ptr()" for n in outs)])
+        lines.append(f"    if launch(handle, pack({addresses})): return slowly(inputs)")
+        lines.append(f"    return [{', '.join(f'o{n}' for n in outs)}]")
+        exec("\n".join(lines), names)
+        call: Callable[[Sequence[Tensor]], list[Tensor]] = names["call"]
+        return call
+
+    def _slowly(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Any call. Errors of the driver show here: a launch that failed is tried once more."""
         device = inputs[0].device if inputs else torch.device("cuda", torch.cuda.current_device())
-        index = device.index
-        if index is None or device.type != "cuda":  # Triton's interpreter
-            return self._plainly(inputs, device)
-        if index != torch._C._cuda_getDevice():
+        if device.type != "cuda":
+            return self._interpreted(inputs, device)
+        if device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
                 return self(inputs)
-        stream = torch._C._cuda_getCurrentRawStream(index)
         outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
-        aligned = True
-        for x in inputs:
-            if x.data_ptr() % ALIGNMENT:
-                aligned = False
+        temps = _source.empty(self.module, "BUFFERS", device)
+        aligned = all(x.data_ptr() % ALIGNMENT == 0 for x in inputs)
         with self.lock:
-            temps = self.temps.get((index, stream))
-            if temps is None:
-                temps = self._new_temps(device, stream)
-            launch = self.launchers.get(index)
-            if launch is not None and aligned:
-                launch(inputs, outputs, temps, stream)
-            elif index in self.launchers or not aligned:
+            recorded = self.recorded.get(device.index)
+            if device.index not in self.recorded and aligned:
+                self.recorded[device.index] = _launch.record(self.module, inputs, outputs, temps)
+            elif recorded is None or not aligned:
                 self.module.launch(inputs, outputs, temps)
             else:
-                self.launchers[index] = self._try_launcher(inputs, outputs, temps, stream)
+                self._launch(recorded, inputs, outputs, temps)
         return outputs
 
-    def _new_temps(self, device: torch.device, stream: int) -> list[Tensor]:
-        temps = _source.empty(self.module, "BUFFERS", device)
-        # What is allocated while a graph is captured belongs to the graph.
-        if not torch.cuda.is_current_stream_capturing():
-            self.temps[device.index, stream] = temps
-        return temps
+    def _launch(
+        self,
+        recorded: Sequence[_launch.Launch],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        temps: Sequence[Tensor],
+    ) -> None:
+        """On a stream that was not called on yet, or that is captured: then temporaries are the graph's."""
+        index = outputs[0].device.index
+        stream = torch._C._cuda_getCurrentRawStream(index)
+        capturing = torch.cuda.is_current_stream_capturing()
+        try:
+            counts = len(inputs), len(outputs)
+            launches = _launch.Launches(recorded, counts, temps, (index, stream), captured=capturing)
+        except _native.EquiForgeError:  # the driver is too old
+            self.recorded[index] = None
+            self.module.launch(inputs, outputs, temps)
+            return
+        tensors = [*inputs, *outputs]
+        result = _launch.call()(launches.handle, struct.pack(f"{len(tensors)}Q", *(x.data_ptr() for x in tensors)))
+        if result:
+            raise _launch.error(result)
+        if not capturing and (index, stream) not in self.launches:
+            self.launches[index, stream] = launches
+            self.handles[index, stream] = launches.handle
 
-    def _try_launcher(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], temps: Sequence[Tensor], stream: int
-    ) -> Callable[..., None] | None:
-        """The launcher, if it works with this version of Triton: it is used only after it was called once."""
-        launch = _launcher(self.module, inputs, outputs, temps)
-        if launch is not None:
-            try:
-                launch(inputs, outputs, temps, stream)
-            except (TypeError, AttributeError):
-                self.module.launch(inputs, outputs, temps)
-                return None
-        return launch
-
-    def _plainly(self, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    def _interpreted(self, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
         temps = _source.empty(self.module, "BUFFERS", device)
         with _interpreting:

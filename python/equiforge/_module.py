@@ -12,6 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
 from torch.utils import _pytree as pytree
 
 from equiforge import _native
@@ -219,7 +225,8 @@ class Runner:
         lines = []
         if step.region >= 0:
             call = f"k{step.region}"
-            self.names[call] = self.kernels[step.region]
+            kernels = self.kernels[step.region]
+            self.names[call] = kernels.call if isinstance(kernels, TritonKernels) else kernels
             for i in step.ins:
                 if i not in self.contiguous:
                     lines.append(f"    if not v{i}.is_contiguous(): v{i} = v{i}.contiguous()")
@@ -278,6 +285,29 @@ class Call:
         # Positional tensors only: then nothing needs to be flattened.
         positional = pytree.tree_structure((tuple(flat), {}))
         self.plain = all(isinstance(x, Tensor) for x in flat) and (spec is None or spec == positional)
+        self.fits = self._printed()
+
+    def _printed(self) -> Callable[[Sequence[Any] | None, bool], bool]:
+        """fits(flat, training): whether `mismatch` finds nothing, quickly. False where it must be asked."""
+        names: dict[str, Any] = {"device": self.device, "autocast": torch.is_autocast_enabled, "Tensor": Tensor}
+        names["enabled"], tensors = torch.is_grad_enabled, range(len(self.wanted))
+        enabled = "is not" if self.autocast else "is"
+        lines = ["def fits(flat, training):"]
+        if not all(isinstance(wanted, tuple) for wanted in self.wanted):
+            lines.append("    return False")
+        lines.append(f"    if training or flat is None or len(flat) != {len(tensors)}: return False")
+        lines.append(f"    if autocast({self.device.type!r}) {enabled} True: return False")
+        lines += [f"    {''.join(f'x{i}, ' for i in tensors)}= flat"] if tensors else []
+        for i, wanted in enumerate(self.wanted):
+            if isinstance(wanted, tuple):
+                names[f"s{i}"], names[f"d{i}"] = wanted
+                other = f"x{i}.shape != s{i} or x{i}.dtype is not d{i} or x{i}.device != device"
+                lines.append(f"    if not isinstance(x{i}, Tensor) or {other}: return False")
+        requires = " or ".join(f"x{i}.requires_grad" for i in tensors)
+        lines.append(f"    return not (({requires or False}) and enabled())")
+        exec("\n".join(lines), names)
+        fits: Callable[[Sequence[Any] | None, bool], bool] = names["fits"]
+        return fits
 
     @classmethod
     def example(cls, args: Sequence[Any], kwargs: dict[str, Any], module: nn.Module | None) -> Call:
@@ -391,7 +421,9 @@ class OptimizedModule(nn.Module):
             _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
             _run=runner.run,
             _prepared=prepared,
-            _wants_gradients=lambda: runner.wants_gradients() or (prepared is not None and prepared.want_gradients()),
+            _wants_gradients=runner.wants_gradients
+            if prepared is None
+            else lambda: runner.wants_gradients() or prepared.want_gradients(),
             _keep_original=False,
             _differs=False,
             _told=False,
@@ -412,12 +444,29 @@ class OptimizedModule(nn.Module):
                 raise
             return getattr(original, name)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As nn.Module's, which is slower at finding that there are no hooks."""
+        if (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or self._compiled_call_impl
+            or _global_forward_hooks
+            or _global_forward_pre_hooks
+            or _global_backward_hooks
+            or _global_backward_pre_hooks
+        ):
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Results as the original's. Nothing waits for the device."""
         if self._keep_original:
             return self._call_original(args, kwargs)
-        flat = self._call.flatten(args, kwargs)
-        problem = self._call.mismatch(flat, self.training)
+        call = self._call
+        flat = args if call.plain and not kwargs else call.flatten(args, kwargs)
+        problem = None if call.fits(flat, self.training) else call.mismatch(flat, self.training)
         if problem is None and self._prepared is not None and not self._prepared.refresh():
             problem = _CHANGED
         if problem is None and torch.is_grad_enabled() and self._wants_gradients():
@@ -441,7 +490,7 @@ class OptimizedModule(nn.Module):
             )
         if not self._told:
             self.__dict__["_told"] = True
-            warnings.warn(f"{problem}: equiforge runs the original module", stacklevel=3)
+            warnings.warn(f"{problem}: equiforge runs the original module", stacklevel=4)
         return self._call_original(args, kwargs)
 
     def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

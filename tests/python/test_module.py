@@ -8,7 +8,7 @@ import torch
 from test_worker import CANDIDATE
 from torch import nn
 
-from equiforge import EquiForgeError, _kernels
+from equiforge import EquiForgeError
 from equiforge._calls import external, operator
 from equiforge._module import Attached, Call, OptimizedModule
 from equiforge._plan import Plan, Step
@@ -249,23 +249,6 @@ def test_capture_needs_a_gpu():
     if not torch.cuda.is_available():
         with pytest.raises(EquiForgeError, match="CUDA"):
             optimized(Model()).capture(torch.arange(12))
-
-
-def test_launcher_of_one_tensor_given_twice(monkeypatch):
-    """Arguments have their places in later launches, whatever was the same at the first one."""
-
-    class Kernel:
-        function = packed_metadata = None
-
-        def run(self, *args):
-            self.got = args[9:]
-
-    kernel = Kernel()
-    monkeypatch.setattr(_kernels, "_record", lambda _, i, o, t: [(kernel, (1, 1, 1), (i[0], 2, i[1], *t, *o))])
-    x, a, b, y, t = (torch.ones(2) for _ in range(5))
-    launch = _kernels._launcher(None, [x, x], [y], [t])
-    launch([a, b], [y], [t], 0)
-    assert all(got is want for got, want in zip(kernel.got, (a, 2, b, t, y), strict=True))
 
 
 def test_says_which_structure_it_wants():

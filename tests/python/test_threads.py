@@ -13,7 +13,7 @@ from test_end_to_end import untuned
 from torch import nn
 
 from bench.workloads import workload
-from equiforge import EquiForgeError, _kernels
+from equiforge import EquiForgeError
 from equiforge._module import OptimizedModule
 
 # Where a test does not say so, kernels run.
@@ -93,54 +93,6 @@ def test_in_the_interpreter(tmp_path):
         module, dataclasses.replace(fast.plan, regions=regions), fast._call, attached=fast._attached
     )
     agree(kernels, module, args, 2)
-
-
-SOURCE = """
-INPUTS = [("x", "f32", (8,))]
-OUTPUTS = [("y", "f32", (8,))]
-BUFFERS = [(__import__("torch").float32, 8)]
-
-
-def launch(inputs, outputs, buffers):
-    buffers[0].copy_(inputs[0])
-    for _ in range(20):
-        pass
-    outputs[0].copy_(buffers[0])
-"""
-
-
-def test_temporaries_of_one_stream(monkeypatch):
-    """As on a GPU: one stream, one set of temporaries. The launches of two calls do not mix."""
-
-    class Region:
-        source = SOURCE
-
-    kernels = _kernels.TritonKernels(Region())
-    cuda = torch.device("cuda", 0)
-    real = torch.empty
-
-    def on_the_cpu(shape, dtype, device):
-        assert device == cuda
-        return real(shape, dtype=dtype)
-
-    class Input(torch.Tensor):
-        device = cuda
-
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 7, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch, "empty", on_the_cpu)
-    monkeypatch.setattr(_kernels, "empty", on_the_cpu)
-    monkeypatch.setattr(_kernels, "_launcher", lambda module, i, o, t: module.launch(i, o, t))
-
-    def work(number):
-        x = torch.full((8,), float(number)).as_subclass(Input)
-        for _ in range(300):
-            (y,) = kernels([x])
-            assert (y == number).all()
-
-    together(work)
-    assert list(kernels.temps) == [(0, 7)]
 
 
 def test_modes(tmp_path):

@@ -1,0 +1,195 @@
+"""What a generated module launches, recorded once, then launched by the library in one call.
+
+Triton analyses the arguments of every launch anew, which takes longer than most kernels. `record` launches a module's
+kernels by way of Triton for the first time, and says what that launched: compiled functions, grids and parameters.
+`Launches` is such a record for one stream, in the library (include/equiforge.h).
+
+How Triton passes parameters is not told by its interface, so the PTX that it compiled is asked: a kernel has the
+parameters that its source has but for compile-time constants, then addresses of scratch memory, which are null for
+kernels that need none. What does not look like that, or needs more (clusters, cooperative launches, scratch memory,
+tensor descriptors), is not recorded, and Triton goes on launching it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from equiforge import _native
+
+WARP = 32
+SHARED_LIMIT = 228 << 10  # bytes: more needs another attribute of launches
+SCRATCH = 2  # parameters at the end, at most: global scratch memory and that of profilers
+
+Parameter = tuple[str, int]  # ("i", 0), ("o", 0), ("t", 0): an input, output or temporary; ("v", bits): a value
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel as it was launched."""
+
+    kernel: Any  # Triton's: while there is one, its code stays loaded
+    function: int  # CUfunction
+    grid: tuple[int, ...]
+    threads: int
+    shared: int  # bytes
+    overlap: bool
+    parameters: tuple[Parameter, ...]
+
+
+_recording = threading.Lock()
+
+
+def record(
+    module: ModuleType, inputs: Sequence[Tensor], outputs: Sequence[Tensor], temps: Sequence[Tensor]
+) -> list[Launch] | None:
+    """Runs the module, and returns what it launched; None when that cannot be launched by `Launches`.
+
+    What other threads launch meanwhile is theirs.
+    """
+    from triton.runtime.jit import JITFunction
+
+    seen: list[tuple[Any, tuple[int, ...], tuple[Any, ...]]] = []
+    original, plain, me = JITFunction.run, True, threading.get_ident()
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        nonlocal plain
+        if threading.get_ident() != me:
+            return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        kernel = original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        # Parameters beyond the positional ones would be compile-time constants given by name.
+        plain = plain and not callable(grid) and len(args) == len(self.params) and not self.pre_run_hooks
+        seen.append((kernel, (*grid, 1, 1)[:3], args))
+        return kernel
+
+    inputs = [x.detach() for x in inputs]  # each an object of its own, also where one tensor is given for several
+    with _recording:
+        JITFunction.run = run
+        try:
+            module.launch(inputs, outputs, temps)
+        finally:
+            JITFunction.run = original
+    place = {id(x): (name, i) for name, xs in (("o", outputs), ("t", temps), ("i", inputs)) for i, x in enumerate(xs)}
+    try:
+        launches = [launch_of(kernel, grid, args, place) for kernel, grid, args in seen] if plain else [None]
+    except (AttributeError, KeyError, TypeError):  # another Triton
+        return None
+    return None if None in launches else launches  # type: ignore[return-value]
+
+
+def launch_of(kernel: Any, grid: tuple[int, ...], args: Sequence[Any], place: dict[int, Parameter]) -> Launch | None:
+    """A launch of one of Triton's compiled kernels, whose tensors are known by their `id`; None for one that is not
+    plain."""
+    known = kernel.metadata
+    special = known.num_ctas != 1 or any(n != 1 for n in getattr(known, "cluster_dims", ()))
+    special = special or known.launch_cooperative_grid or known.shared > SHARED_LIMIT
+    if special or known.global_scratch_size or known.profile_scratch_size or known.target.warp_size != WARP:
+        return None
+    types = list(kernel.src.signature.values())
+    if len(types) != len(args):
+        return None
+    passed = [(x, type_) for x, type_ in zip(args, types, strict=True) if type_ != "constexpr"]
+    parameters = [place.get(id(x)) or value_of(x, type_) for x, type_ in passed]
+    wanted = [size_of(type_) for _, type_ in passed]
+    sizes = parameter_sizes(kernel.asm["ptx"], kernel.name)
+    scratch = sizes[len(wanted) :]
+    if None in parameters or sizes[: len(wanted)] != wanted or len(scratch) > SCRATCH or set(scratch) > {8}:
+        return None
+    return Launch(
+        kernel,
+        kernel.function,
+        grid,
+        known.num_warps * WARP,
+        known.shared,
+        bool(known.launch_pdl),
+        (*(x for x in parameters if x is not None), *(("v", 0) for _ in scratch)),
+    )
+
+
+def size_of(type_: Any) -> int:
+    """Bytes of a parameter of one of Triton's types: "*fp16", "i32", "fp32". 0 for others."""
+    if not isinstance(type_, str):
+        return 0  # a tuple
+    if type_.startswith("*"):
+        return 8
+    bits = re.fullmatch(r"(?:i|u|fp)(8|16|32|64)", type_)
+    return 1 if type_ in ("i1", "u1") else int(bits[1]) // 8 if bits else 0
+
+
+def value_of(x: Any, type_: Any) -> Parameter | None:
+    """A number as a parameter of one of Triton's types."""
+    if isinstance(x, int) and re.fullmatch(r"[iu]\d+", type_):
+        return "v", x & (1 << 64) - 1
+    if isinstance(x, float) and type_ in ("fp32", "fp64"):
+        return "v", int.from_bytes(struct.pack("<f" if type_ == "fp32" else "<d", x), "little")
+    return None
+
+
+def parameter_sizes(ptx: str, name: str) -> list[int]:
+    """Bytes of a kernel's parameters, as PTX declares them: `.param .u64 .ptr .global .align 1 name_param_0`. KeyError
+    when there is no such kernel."""
+    entry = re.search(rf"\.entry\s+{re.escape(name)}\s*\(([^)]*)\)", ptx)
+    if not entry:
+        raise KeyError(name)
+    declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.[a-z]+(\d+)[^,\[]*(?:\[(\d+)\])?", entry[1])
+    return [int(bits) // 8 * int(count or 1) for bits, count in declared]
+
+
+class Launches:
+    """A record for one stream of a device, with temporaries of its own.
+
+    `handle` is for `call(handle, addresses)`, whose addresses are 64-bit numbers in a row: of inputs, then outputs.
+    EquiForgeError without a driver. `captured`: for calls while the stream is captured, and for no others.
+    """
+
+    def __init__(
+        self,
+        launches: Sequence[Launch],
+        counts: tuple[int, int],
+        temps: Sequence[Tensor],
+        place: tuple[int, int],
+        *,
+        captured: bool,
+    ):
+        self.kept = (launches, temps)
+        session = _native.function("equiforge_session_new")()
+        inputs, outputs = counts
+        self.handle = _native.function("equiforge_launches_new")(session, *place, inputs + outputs, captured)
+        problem = _native.function("equiforge_message")(session).decode(errors="replace")
+        _native.function("equiforge_session_free")(session)
+        if not self.handle:
+            raise _native.EquiForgeError(problem)
+        add = _native.function("equiforge_launches_add")
+        for launch in launches:
+            add(self.handle, launch.function, *launch.grid, launch.threads, launch.shared, launch.overlap)
+            for kind, n in launch.parameters:
+                if kind in "io":
+                    fine = _native.function("equiforge_launches_address")(self.handle, n + inputs * (kind == "o"))
+                else:
+                    value = temps[n].data_ptr() if kind == "t" else n
+                    fine = _native.function("equiforge_launches_value")(self.handle, value)
+                if not fine:
+                    raise _native.EquiForgeError(f"{launch.kernel.name} has too many parameters")
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            _native.function("equiforge_launches_free")(self.handle)
+
+
+def call() -> Callable[[int, bytes], int]:
+    """equiforge_launches_call: 0, or why nothing, or not everything, was launched."""
+    function: Callable[[int, bytes], int] = _native.function("equiforge_launches_call")
+    return function
+
+
+def error(result: int) -> RuntimeError:
+    """The driver's error as an exception."""
+    text: bytes = _native.function("equiforge_launch_error")(result)
+    return RuntimeError(f"CUDA error {result} in a launch: {text.decode(errors='replace')}")

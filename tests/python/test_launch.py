@@ -1,0 +1,283 @@
+"""Recorded launches, without a GPU: kernels that Triton compiles for one, and a driver that writes down what it is
+asked (tests/tools/fake_cuda.c). All this in a process of its own, where Triton does not interpret."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import BUILD
+
+# What the process runs first. `kernels_of(source)` are TritonKernels, called with CPU tensors that say they are on a
+# GPU.
+START = """
+import ctypes, sys, threading
+import torch
+driver = ctypes.CDLL(sys.argv[1])
+driver.fake_cuda_written.restype = ctypes.c_char_p
+driver.fake_cuda_reset.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]
+driver.fake_cuda_context.argtypes = [ctypes.c_uint64]
+torch._C._cuda_getDevice = lambda: 0
+torch._C._cuda_getCurrentRawStream = lambda index: stream.number
+torch.cuda.current_device = lambda: 0
+torch.cuda.is_current_stream_capturing = lambda: stream.capturing
+from types import SimpleNamespace
+from triton.runtime.jit import JITFunction
+from equiforge import _kernels, _launch, _source
+
+stream = threading.local()
+stream.number, stream.capturing = 0x70, False
+cuda = torch.device("cuda", 0)
+made = []  # tensors that were allocated
+
+
+class Cuda(torch.Tensor):
+    device = cuda
+
+    def get_device(self):
+        return 0
+
+
+def empty(shape, *_, dtype, device=None):
+    made.append(torch.Tensor.as_subclass(torch.zeros(shape, dtype=dtype), Cuda))
+    return made[-1]
+
+
+def on_gpu(x):
+    return x.as_subclass(Cuda)
+
+
+_kernels.empty = empty
+_kernels._fresh = lambda _: (lambda shape, strides, dtype: empty(shape, dtype=dtype), "")
+plain_empty = _source.empty
+_source.empty = lambda module, which, device: (
+    [empty(n, dtype=dtype) for dtype, n in module.BUFFERS] if device == cuda else plain_empty(module, which, device)
+)
+_source.use_cache(sys.argv[2])
+sizes = []  # of parameters, a text for each kernel that is launched by Triton, in turn
+spoil = lambda kernel: None
+by_triton = 0
+arch = 90
+
+
+def launched(self, *args, grid, warmup, **options):
+    global by_triton
+    kernel = compiled(self, *args, grid=grid, warmup=True, **options)
+    by_triton += 1
+    kernel.function = ctypes.cast(sizes[by_triton - 1], ctypes.c_void_p).value if by_triton <= len(sizes) else None
+    spoil(kernel)
+    return kernel
+
+
+compiled = JITFunction.run
+context = _source._without_device(_source.Target("cuda", arch, 32))
+context.__enter__()
+compiled, JITFunction.run = JITFunction.run, launched
+
+
+def kernels_of(source, *texts):
+    sizes[:] = [ctypes.create_string_buffer(text) for text in texts]
+    return _kernels.TritonKernels(SimpleNamespace(source=source))
+
+
+def written():
+    text = driver.fake_cuda_written().decode()
+    driver.fake_cuda_reset(0, 0, 0)
+    return text.splitlines()
+
+
+def line(sizes, grid, threads, *values, overlap=0, shared=0, stream=0x70):
+    values = " ".join(f"{x.data_ptr() if isinstance(x, torch.Tensor) else x:x}" for x in values)
+    head = f"launch {sizes} grid {grid} 1 1 threads {threads} shared {shared} stream {stream:x} overlap {overlap}"
+    return f"{head} context 1000: {values}"
+
+
+driver.fake_cuda_reset(0, 0, 0)
+"""
+
+SOURCE = """
+import torch
+import triton
+import triton.language as tl
+
+INPUTS = [("x", torch.float32, (4096,)), ("w", torch.float32, (4096,))]
+OUTPUTS = [("y", torch.float32, (4096,))]
+BUFFERS = [(torch.float32, 4096)]
+
+
+@triton.jit
+def k0(x, w, t):
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(t + at, tl.load(x + at) * tl.load(w + at))
+
+
+@triton.jit
+def k1(t, scale, one, n, far, y):
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(y + at, tl.load(t + at) * scale + one + far, mask=at < n)
+
+
+def launch(inputs, outputs, temps):
+    k0[(8,)](inputs[0], inputs[1], temps[0], num_warps=4)
+    k1[(8,)](temps[0], 0.5, 1, 4000, -(1 << 40), outputs[0], num_warps=8, launch_pdl=True)
+"""
+
+# Three addresses and two of scratch memory; t, scale, n, far, y (one is a constant), and again two.
+SIZES = 'b"88888", b"8448888"'
+
+TESTS = {
+    "launches": """
+kernels = kernels_of(SOURCE, SIZES)
+a, b, w = (on_gpu(torch.ones(4096)) for _ in range(3))
+assert kernels([a, w]) and by_triton == 2 and not written()  # the first call
+for x in (a, b, a):
+    (y,) = kernels([x, w])
+    t = kernels.launches[0, 0x70].kept[1][0]
+    assert written() == [
+        line("88888", 8, 128, x, w, t, 0, 0),
+        line("8448888", 8, 256, t, 0x3F000000, 4000, (1 << 64) - (1 << 40), y, 0, 0, overlap=1),
+    ]
+assert by_triton == 2
+""",
+    "one tensor given twice": """
+kernels = kernels_of(SOURCE, SIZES)
+a, b, w = (on_gpu(torch.ones(4096)) for _ in range(3))
+kernels([a, a])
+(y,) = kernels([b, w])
+assert written()[0].split(": ")[1].split()[:2] == [f"{b.data_ptr():x}", f"{w.data_ptr():x}"]
+""",
+    "unaligned": """
+kernels = kernels_of(SOURCE, SIZES)
+w, whole = on_gpu(torch.ones(4096)), torch.ones(4097)
+assert kernels([on_gpu(whole[1:]), w]) and kernels.recorded == {} and by_triton == 2
+by_triton = 0
+kernels([w, w])
+by_triton = 0
+kernels([w, w])
+used = kernels.launches[0, 0x70].kept[1][0]
+assert len(written()) == 2 and by_triton == 0
+seen = []
+spoil = seen.append
+made.clear()
+kernels([w, on_gpu(whole[1:])])
+assert not written() and by_triton == 2  # Triton's, which knows that they are not aligned
+assert len(made) >= 2 and not any(x is used for x in made)
+assert "align" not in seen[0].asm["ptx"] or seen[0].asm["ptx"] != kernels.recorded[0][0].kernel.asm["ptx"]
+kernels([w, w])
+assert len(written()) == 2
+""",
+    "streams": """
+kernels = kernels_of(SOURCE, SIZES)
+w = on_gpu(torch.ones(4096))
+kernels([w, w])
+for number in (0x70, 0, 0x80, 0x70):
+    stream.number = number
+    kernels([w, w])
+    assert [text.split(" stream ")[1].split()[0] for text in written()] == [f"{number:x}"] * 2
+assert len({kernels.launches[key].kept[1][0].data_ptr() for key in kernels.launches}) == 3
+assert set(kernels.launches) == {(0, 0x70), (0, 0), (0, 0x80)}
+""",
+    "capture": """
+kernels = kernels_of(SOURCE, SIZES)
+w = on_gpu(torch.ones(4096))
+kernels([w, w])
+kernels([w, w])
+kept = kernels.launches[0, 0x70]
+temp = f"{kept.kept[1][0].data_ptr():x}"
+assert temp in written()[0]
+for number in (0x70, 0x80):  # a stream that was called on, and another
+    driver.fake_cuda_reset(0, number, 0)
+    stream.number, stream.capturing = number, True
+    kernels([w, w])
+    launched = written()
+    assert len(launched) == 2 and temp not in launched[0]
+stream.number, stream.capturing = 0x70, False
+kernels([w, w])
+assert temp in written()[0] and kernels.launches == {(0, 0x70): kept} and by_triton == 2
+""",
+    "errors": """
+kernels = kernels_of(SOURCE, SIZES)
+w = on_gpu(torch.ones(4096))
+kernels([w, w])
+kernels([w, w])
+for function in (lambda *_: 719,):
+    kernels.call.__globals__["launch"] = function
+    _launch.call = lambda: function
+    try:
+        kernels([w, w])
+        raise SystemExit("no error")
+    except RuntimeError as problem:
+        assert str(problem) == "CUDA error 719 in a launch: unspecified launch failure"
+""",
+    "threads": """
+kernels = kernels_of(SOURCE, SIZES)
+w = on_gpu(torch.ones(4096))
+kernels([w, w])
+sys.setswitchinterval(1e-5)
+started = threading.Barrier(4)
+
+def work():
+    driver.fake_cuda_context(0)
+    stream.number, stream.capturing = 0x70, False
+    started.wait()
+    for _ in range(200):
+        kernels([w, w])
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+by_temp = {}  # two that came first at once may have had temporaries of their own
+for text in written():
+    values = text.split(": ")[1].split()
+    by_temp.setdefault(values[2] if " 88888 " in text else values[0], []).append(text.split()[1])
+assert sum(map(len, by_temp.values())) == 1600
+mixed = [order for order in by_temp.values() if order != ["88888", "8448888"] * (len(order) // 2)]
+assert not mixed, [(len(order), order[:8]) for order in mixed]
+assert len(kernels.launches) == 1
+""",
+    "what is not plain": """
+w = on_gpu(torch.ones(4096))
+changes = [
+    dict(num_ctas=2), dict(cluster_dims=(1, 2, 1)), dict(launch_cooperative_grid=True), dict(global_scratch_size=8),
+    dict(profile_scratch_size=8), dict(shared=229 << 10),
+]
+for change in changes:
+    def spoil(kernel):
+        if not isinstance(kernel.metadata, SimpleNamespace):
+            kernel.metadata = SimpleNamespace(**{**kernel.metadata._asdict(), **change})
+    kernels, by_triton = kernels_of(SOURCE, SIZES), 0
+    for calls in range(1, 4):
+        assert kernels([w, w]) and by_triton == 2 * calls and not written()
+    assert kernels.recorded == {0: None}, change
+def spoil(kernel):
+    last = ".param .u64 .ptr .global .align 1 k0_param_4"
+    kernel.asm = {"ptx": kernel.asm["ptx"].replace(last, ".param .u32 k0_param_4")}
+kernels = kernels_of(SOURCE, SIZES)
+kernels([w, w])
+assert kernels.recorded == {0: None}
+def spoil(kernel):
+    del kernel.metadata  # another Triton
+kernels = kernels_of(SOURCE, SIZES)
+kernels([w, w])
+assert kernels.recorded == {0: None}
+spoil = lambda kernel: None
+for old, new in (("0.5, 1,", "inputs[1], 1,"), ("4000,", "torch.ones(8),")):  # other types; a tensor of its own
+    source = SOURCE.replace(old, new)
+    kernels, by_triton = kernels_of(source.replace("* scale", "").replace("mask=at < n", ""), SIZES), 0
+    kernels([w, w])
+    assert (kernels.recorded[0] is None) == ("ones" in new), new
+""",
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_launches(name, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    body = TESTS[name].replace("SOURCE, SIZES", f"SOURCE, {SIZES}").replace(", SIZES)", f", {SIZES})")
+    code = f"{START}\nSOURCE = '''{SOURCE}'''\n{body}"
+    command = [sys.executable, "-c", code, BUILD / "tests/libcuda.so.1", tmp_path / "triton"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
