@@ -11,6 +11,7 @@ starts another. With TRITON_INTERPRET=1 and --device cpu everything runs in Trit
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -29,6 +30,63 @@ def refuse(status: str, why: object) -> Reply:
     """A reply that says, in one line, why something was not done."""
     line = " ".join(str(why).split()) or type(why).__name__
     return {"ok": False, "status": status, "error": line[:400]}
+
+
+# What the tests' hook appends to a candidate (docs/workers.md). Shapes only are known while it is compiled.
+FAULTS = {
+    "crash": """
+def launch(inputs, outputs, temps):
+    if outputs[0].device.type != "meta":
+        import ctypes
+
+        ctypes.string_at(8)
+""",
+    "hang": """
+@triton.jit
+def endless(p):
+    n = 0
+    while tl.load(p, volatile=True) == 0:
+        n += 1
+    tl.store(p + 1, n)
+
+
+def launch(inputs, outputs, temps):
+    endless[(1,)](torch.zeros(2, dtype=torch.int32, device=outputs[0].device))
+""",
+    "illegal": """
+@triton.jit
+def astray(p):
+    tl.store(p + (tl.program_id(0) + 1).to(tl.int64) * 400000000000, 1)
+
+
+def launch(inputs, outputs, temps):
+    astray[(1,)](torch.zeros(2, dtype=torch.int32, device=outputs[0].device))
+""",
+    "wrong": """
+right = launch
+
+
+def launch(inputs, outputs, temps):
+    right(inputs, outputs, temps)
+    outputs[0].fill_(1)
+""",
+    "compile": """
+this is no Python
+""",
+}
+
+
+def with_fault(source: str, folder: Path) -> str:
+    """A candidate, or what the hook EQUIFORGE_TEST_FAULT=FAULT@N makes of the N-th one of a run. All workers of a run
+    have one folder, where they count together."""
+    fault, _, wanted = os.environ.get("EQUIFORGE_TEST_FAULT", "").partition("@")
+    if fault not in FAULTS:
+        return source
+    number = 0
+    while True:
+        number += 1
+        with contextlib.suppress(FileExistsError), open(folder / f"candidate.{number}", "x", encoding="utf-8"):
+            return source + FAULTS[fault] if str(number) == wanted else source
 
 
 class DeviceLost(Exception):
@@ -101,7 +159,7 @@ class Worker:
     def compile(self, request: Reply) -> Reply:
         """Writes the source to a file, the artifact, and compiles its kernels into a cache beside it."""
         path = Path(request["dir"]) / f"{request['key']}.py"
-        path.write_text(request["source"], encoding="utf-8")
+        path.write_text(with_fault(request["source"], path.parent), encoding="utf-8")
         target = self.target()
         if target:
             _source.use_cache(path.parent / "triton")

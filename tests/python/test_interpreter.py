@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 
 import pytest
@@ -20,18 +21,19 @@ output y = add(matmul(x, W), c)
 """
 
 
-def test_optimize_with_the_gpu_worker(tmp_path):
-    path = tmp_path / "p.ef"
-    path.write_text(PROGRAM)
+def optimize(folder, program=PROGRAM, **environment) -> dict:
+    path = folder / "p.ef"
+    path.write_text(program)
     command = [BUILD / "equiforge", "optimize", path, "--target", "interpreter", "--budget", "200s", "--limit", "3"]
-    command += ["--store", tmp_path / "store.db", "-o", tmp_path / "p.efz", "--json"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    runs = []
-    for _ in range(2):
-        result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
-        assert result.returncode == 0, result.stderr
-        runs.append(json.loads(result.stdout))
-    first, second = runs
+    command += ["--store", folder / "store.db", "-o", folder / "p.efz", "--json"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", **environment}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_optimize_with_the_gpu_worker(tmp_path):
+    first, second = optimize(tmp_path), optimize(tmp_path)
     assert first["measured"] >= 3
     assert 0 < first["rel_l2"] < 1e-2
     assert "triton" in first["device"]
@@ -39,3 +41,14 @@ def test_optimize_with_the_gpu_worker(tmp_path):
     assert second["best_us"] == first["best_us"]
     plan = json.loads(subprocess.check_output([BUILD / "equiforge", "inspect", tmp_path / "p.efz", "--json"]))
     assert plan["inputs"]
+
+
+@pytest.mark.parametrize(("fault", "status"), [("crash", "lost"), ("wrong", "wrong"), ("compile", "compile")])
+def test_faulty_candidate_costs_itself(fault, status, tmp_path):
+    # In f32: a wrong candidate with narrow temporaries would be tried again with wide ones.
+    result = optimize(tmp_path, PROGRAM.replace("f16", "f32"), EQUIFORGE_TEST_FAULT=f"{fault}@2")
+    assert result["failed"] == 1
+    assert result["measured"] >= 2
+    assert 0 < result["rel_l2"] < 1e-2
+    with sqlite3.connect(tmp_path / "store.db") as store:
+        assert store.execute("SELECT status FROM result WHERE status <> 'fine'").fetchall() == [(status,)]

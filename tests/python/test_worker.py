@@ -10,6 +10,7 @@ import torch
 from conftest import BUILD
 
 from equiforge import _trial
+from equiforge.worker import FAULTS
 
 # A program as libequiforge prints one for Triton, by hand: two kernels with a temporary between them.
 CANDIDATE = """
@@ -168,40 +169,59 @@ def test_broken(worker, tmp_path):
         assert not reply["ok"]
         assert why in reply["error"]
         assert "\n" not in reply["error"]
-    source = CANDIDATE.replace("def launch(inputs, outputs, temps):", "def launch(inputs, outputs, temps):\n    1 / 0")
-    reply = compile_and_measure(worker, tmp_path, source, "crash")
+    # What is to be compiled for a GPU shows when it is launched, with shapes alone; the interpreter compiles nothing.
+    source = beginning_with("1 / 0")
+    reply = worker(do="compile", key="crash", source=source, entry="candidate", dir=str(tmp_path))
+    if GPU:
+        assert (reply["ok"], reply["status"]) == (False, "compile")
+        assert "ZeroDivisionError" in reply["error"]
+    else:
+        assert reply["ok"], reply
+    reply = compile_and_measure(worker, tmp_path, beginning_with("1 / (inputs[0].device.type == 'meta')"), "crash")
     assert (reply["ok"], reply["status"]) == (False, "launch")
+    assert "ZeroDivisionError" in reply["error"]
     # And what a candidate prints stays out of the replies.
-    source = CANDIDATE.replace(
-        "def launch(inputs, outputs, temps):", "def launch(inputs, outputs, temps):\n    print('{}')"
-    )
-    assert compile_and_measure(worker, tmp_path, source, "noisy")["ok"]
+    assert compile_and_measure(worker, tmp_path, beginning_with("print('{}')"), "noisy")["ok"]
+
+
+def beginning_with(statement: str) -> str:
+    """A candidate that does something else first."""
+    head = "def launch(inputs, outputs, temps):"
+    assert head in CANDIDATE
+    return CANDIDATE.replace(head, f"{head}\n    {statement}")
+
+
+# Stores far outside of any memory.
+ILLEGAL = CANDIDATE.replace("tl.store(y + row * 40 + at", "tl.store(y + (row + 1).to(tl.int64) * 400000000000 + at")
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU")
 def test_illegal_access(program, tmp_path):
     """The worker replies and ends; the next one goes on."""
-    source = CANDIDATE.replace("tl.store(y + row * 40 + at", "tl.store(y + (row + 1) * 400000000000 + at")
+    assert ILLEGAL != CANDIDATE
     for _ in range(2):
         client = Client()
         assert client(do="program", **program)["ok"]
         assert compile_and_measure(client, tmp_path, CANDIDATE, "right")["ok"]
-        reply = compile_and_measure(client, tmp_path, source, "illegal")
+        reply = compile_and_measure(client, tmp_path, ILLEGAL, "illegal")
         assert (reply["ok"], reply["status"]) == (False, "launch")
+        assert "illegal memory access" in reply["error"]
         assert client.process.wait(timeout=60) == 1
+
+
+ENDLESS = CANDIDATE.replace(
+    "    row = tl.program_id(0)\n",
+    "    row = tl.program_id(0)\n    while tl.load(t) != 12345.0:\n        row += 0\n",
+    1,
+)
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU")
 def test_endless_kernel(program, tmp_path):
     """A worker that hangs can be killed, and the next one finds a working device."""
-    source = CANDIDATE.replace(
-        "    row = tl.program_id(0)\n",
-        "    row = tl.program_id(0)\n    while tl.load(t) != 12345.0:\n        row += 0\n",
-        1,
-    )
     client = Client()
     assert client(do="program", **program)["ok"]
-    reply = client(do="compile", key="endless", source=source, entry="candidate", dir=str(tmp_path))
+    reply = client(do="compile", key="endless", source=ENDLESS, entry="candidate", dir=str(tmp_path))
     assert reply["ok"], reply
     request = {"do": "measure", "key": "e", "artifact": reply["artifact"], "entry": "candidate", "repeat": 1}
     client.process.stdin.write(json.dumps(request) + "\n")
@@ -245,6 +265,10 @@ def test_compiles_without_gpu(tmp_path, arch):
     result = compile_source(CANDIDATE)
     assert result.returncode == 0, result.stderr
     assert len(list((tmp_path / "cache").rglob("*.cubin"))) == 2
+    # So do those that the tests on GPUs need.
+    for source in (ILLEGAL, ENDLESS, *(CANDIDATE + FAULTS[fault] for fault in ("crash", "hang", "illegal", "wrong"))):
+        result = compile_source(source)
+        assert result.returncode == 0, result.stderr
     result = compile_source(CANDIDATE.replace("tl.sum(v * v, 0)", "tl.sum(v * missing, 0)"))
     assert result.returncode == 1
     assert "missing" in result.stderr
