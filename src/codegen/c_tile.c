@@ -245,7 +245,7 @@ void ef_c_store(ef_c *c, const ef_kstore *store)
     for (unsigned i = 0; i < store->leads; i++)
         lead[i] = c->iter[store->lead[i]].position;
     c_value value = ef_c_element(c, store->value, index, false);
-    ef_index at = ef_map_address(&c->maps, store->buffer, lead, store->leads, whole);
+    ef_index at = ef_map_address(&c->maps, store->buffer, node, lead, store->leads, whole);
     ef_c_line(c, "%s[%s] = %s;", ef_c_buffer_name(c, store->buffer), ef_c_index(c, at),
               stored_text(c, (ef_dtype)b->dtype, value));
     ef_c_close(c, loops ? loops : 1);

@@ -27,7 +27,7 @@ ef_index ef_c_address(ef_c *c, ef_kid id, const ef_index *index, ef_kid *base)
     const ef_knode *node = ef_kernel_node(c->kernel, id);
     *base = id;
     if (node->op == EF_K_BUFFER)
-        return ef_map_address(&c->maps, (uint32_t)node->attr, NULL, 0, index);
+        return ef_map_address(&c->maps, (uint32_t)node->attr, node, NULL, 0, index);
     return ef_c_tile_address(c, node, index);
 }
 
@@ -75,7 +75,7 @@ static c_value load(ef_c *c, const ef_knode *node, const ef_index *index)
 {
     uint32_t buffer = (uint32_t)node->attr;
     ef_dtype dtype = (ef_dtype)c->graph->buffers.at[buffer].dtype;
-    const char *at = ef_c_index(c, ef_map_address(&c->maps, buffer, NULL, 0, index));
+    const char *at = ef_c_index(c, ef_map_address(&c->maps, buffer, node, NULL, 0, index));
     const char *convert = dtype == EF_F16 ? "ef_f16(" : dtype == EF_BF16 ? "ef_bf16(" : "(";
     return name_value(c, ef_c_type(dtype), ef_c_text(c, "%s%s[%s])", convert, ef_c_buffer_name(c, buffer), at));
 }

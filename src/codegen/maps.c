@@ -170,17 +170,17 @@ bool ef_map_step(const ef_maps *m, ef_kid id, const ef_index *index, ef_kid *chi
 
 /* ---- addresses ---- */
 
-ef_index ef_map_address(const ef_maps *m, uint32_t buffer, const ef_index *lead, unsigned leads, const ef_index *index)
+ef_index ef_map_address(const ef_maps *m, uint32_t buffer, const ef_knode *node, const ef_index *lead, unsigned leads,
+                        const ef_index *index)
 {
     const ef_kbuffer *b = &m->graph->buffers.at[buffer];
     ef_index sum = ef_index_const(m->ix, 0);
-    unsigned used = 0;
     for (unsigned i = b->rank; i-- > 0;) {
-        uint64_t extent = ef_sched_dim(m->graph, m->schedule, b->dim[i]);
-        bool leading = leads > 0 && b->rank - 1 - i < leads;
-        ef_index at = leading ? lead[b->rank - 1 - i] : ef_map_position(m, b->dim[i], index + used);
-        used += leading ? 0 : dim_atoms(m, b->dim[i]);
-        sum = ef_index_add(m->ix, ef_index_scale(m->ix, sum, (int64_t)extent), at);
+        bool leading = b->rank - 1 - i < leads;
+        ef_dim dim = leading ? b->dim[i] : node->dim[i].dim;
+        ef_index at = leading ? lead[b->rank - 1 - i] : ef_map_position(m, dim, index);
+        index += leading ? 0 : dim_atoms(m, dim);
+        sum = ef_index_add(m->ix, ef_index_scale(m->ix, sum, (int64_t)ef_sched_dim(m->graph, m->schedule, dim)), at);
     }
     return sum;
 }

@@ -32,8 +32,9 @@ void ef_map_replace(const ef_maps *maps, const ef_knode *node, const ef_knode *c
                     const ef_index *index, ef_index *inner);
 /* One step through an index map: the operand and its indices. False when the node is none. */
 bool ef_map_step(const ef_maps *maps, ef_kid id, const ef_index *index, ef_kid *child, ef_index *inner);
-/* The address of an element of a buffer; `lead`: the positions in its leading dimensions that no index stands for. */
-ef_index ef_map_address(const ef_maps *maps, uint32_t buffer, const ef_index *lead, unsigned leads,
-                        const ef_index *index);
+/* The address of an element of a buffer. `node`: the buffer, or what is stored there, which has the buffer's dimensions
+ * in the variables of this kernel; `lead`: positions in leading dimensions that the node has not. */
+ef_index ef_map_address(const ef_maps *maps, uint32_t buffer, const ef_knode *node, const ef_index *lead,
+                        unsigned leads, const ef_index *index);
 
 #endif

@@ -203,8 +203,9 @@ static void print_store(ef_t *t, const ef_kstore *store, t_frame *frame)
         lead[i] = t->iter[store->lead[i]].position;
     t_value value = ef_t_element(t, frame, store->value, index, false);
     value.text = ef_t_as(t, value, ef_t_type((ef_dtype)b->dtype));
-    const char *pointer = ef_t_pointer(
-        t, frame, store->buffer, ef_map_address(&t->maps, store->buffer, lead, store->leads, whole), &axes, &level);
+    const char *pointer =
+        ef_t_pointer(t, frame, store->buffer, ef_map_address(&t->maps, store->buffer, node, lead, store->leads, whole),
+                     &axes, &level);
     const char *mask = ef_t_mask(t, frame, axes, &masked);
     for (uint32_t i = 0; i < t->kernel->grid; i++) { /* only the first coordinate stores what is the same at all */
         int64_t position;

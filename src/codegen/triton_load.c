@@ -89,7 +89,7 @@ static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
 t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index)
 {
     uint32_t buffer = (uint32_t)node->attr;
-    ef_index address = ef_map_address(&t->maps, buffer, NULL, 0, index);
+    ef_index address = ef_map_address(&t->maps, buffer, node, NULL, 0, index);
     t_value value = {.type = ef_t_type((ef_dtype)node->dtype)};
     const char *base = ef_t_identifier(t, t->graph->buffers.at[buffer].name), *text = block(t, frame, buffer, address);
     unsigned masked = 0;
@@ -130,9 +130,10 @@ t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *
         memcpy(copy, inner, sizeof copy);
         index = copy;
     }
-    uint32_t buffer = (uint32_t)ef_kernel_node(t->kernel, id)->attr;
-    const char *pointer =
-        ef_t_pointer(t, frame, buffer, ef_map_address(&t->maps, buffer, NULL, 0, index), &value.axes, &value.level);
+    const ef_knode *node = ef_kernel_node(t->kernel, id);
+    uint32_t buffer = (uint32_t)node->attr;
+    const char *pointer = ef_t_pointer(t, frame, buffer, ef_map_address(&t->maps, buffer, node, NULL, 0, index),
+                                       &value.axes, &value.level);
     const char *mask = ef_t_mask(t, frame, value.axes, &masked);
     value.level = masked > value.level ? masked : value.level;
     const char *first = ef_t_text(t, "%s[:, None] == 0", row);

@@ -26,6 +26,7 @@ static uint32_t var_bytes(ef_text *s, ef_var var)
         for (unsigned i = 0, n = ef_dims_at(s->ctx, info->parts, &parts); i < n && bytes <= EF_TEXT_DIM; i++)
             bytes += ef_text_dim_bytes(s, parts[i]) + 3;
         break;
+    case EF_VAR_JOINED: bytes = ef_text_dim_bytes(s, info->parent); break;
     case EF_VAR_TWIN: bytes = ef_text_dim_bytes(s, info->parent) + 1; break;
     case EF_VAR_COUNT: bytes = var_bytes(s, ef_axis_var(info->axis)) + 4; break;
     }

@@ -98,6 +98,7 @@ static int compare_vars(const ef_ctx *ctx, ef_var a, ef_var b)
         order = compare_dims(ctx, x->parent, y->parent);
         order = order ? order : compare_numbers(x->start, y->start);
         return order ? order : compare_numbers(x->stop, y->stop);
+    case EF_VAR_JOINED:
     case EF_VAR_TWIN: return compare_dims(ctx, x->parent, y->parent);
     case EF_VAR_CONCAT: return compare_parts(ctx, x->parts, y->parts);
     case EF_VAR_COUNT: return compare_axes(ctx, x->axis, y->axis);

@@ -133,6 +133,15 @@ static ef_var derived_var(ef_ctx *ctx, const uint32_t *key, unsigned words, ef_v
     return ctx->derived_vars.at[at];
 }
 
+ef_var ef_var_joined(ef_ctx *ctx, const ef_var *atoms, unsigned count)
+{
+    ef_dim dim = ef_dim_product(ctx, atoms, count);
+    uint32_t key[] = {EF_VAR_JOINED, dim};
+    ef_var var = derived_var(ctx, key, 2, (ef_var_info){.kind = EF_VAR_JOINED, .parent = dim});
+    ctx->vars.at[var].extent = ef_dim_extent(ctx, dim); /* what it is made of may have been resized */
+    return var;
+}
+
 /* ---- dimensions ---- */
 
 ef_dim ef_dim_product(ef_ctx *ctx, const ef_var *atoms, unsigned count)
@@ -494,6 +503,7 @@ void ef_var_print(const ef_ctx *ctx, ef_var var, ef_strbuf *out)
         }
         ef_strbuf_puts(out, ")");
         break;
+    case EF_VAR_JOINED: ef_dim_print(ctx, info->parent, out); break;
     case EF_VAR_TWIN:
         ef_dim_print(ctx, info->parent, out);
         ef_strbuf_puts(out, "'");

@@ -54,6 +54,7 @@ typedef enum {
     EF_VAR_SLICE,  /* positions [start, stop) of a dimension */
     EF_VAR_CONCAT, /* several dimensions one after the other */
     EF_VAR_TWIN,   /* the same positions as another variable, by another name: s', see twin.h */
+    EF_VAR_JOINED, /* several variables as one; in kernels, not in programs */
     EF_VAR_COUNT   /* the coordinates of a parallel axis: what a collection makes; extent symbolic (0) */
 } ef_var_kind;
 
@@ -61,7 +62,7 @@ typedef struct {
     const char *name; /* EF_VAR_NAMED only */
     ef_var_kind kind;
     uint64_t extent;
-    ef_dim parent; /* SLICE; TWIN: of one variable */
+    ef_dim parent; /* SLICE; JOINED: what is one now; TWIN: of one variable */
     uint32_t start, stop;
     ef_dims parts; /* CONCAT */
     ef_axis axis;  /* COUNT */
@@ -93,6 +94,8 @@ ef_var ef_var_named(ef_ctx *ctx, const char *name, unsigned length, uint64_t ext
 ef_var ef_var_find(const ef_ctx *ctx, const char *name, unsigned length); /* EF_NONE when absent */
 uint32_t ef_var_count(const ef_ctx *ctx);
 const ef_var_info *ef_var_at(const ef_ctx *ctx, ef_var var);
+/* One variable for several, the outermost first. */
+ef_var ef_var_joined(ef_ctx *ctx, const ef_var *atoms, unsigned count);
 /* Changes the extent of a named variable: how the checker re-evaluates a program at small sizes. Its twins change with
  * it; other derived variables (slices, concatenations) keep theirs. */
 void ef_var_resize(ef_ctx *ctx, ef_var var, uint64_t extent);

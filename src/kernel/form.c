@@ -547,6 +547,8 @@ static bool form(ef_former *f, ef_expr top)
         if (!add_output(f, &f->program->output[i]))
             return false;
     prune(f->graph);
+    for (uint32_t i = 0; i < f->graph->kernels.count; i++)
+        ef_join_variables(f->graph, f->graph->kernels.at[i]);
     add_kernel_params(f->graph);
     find_lives(f->graph);
     return true;

@@ -1,5 +1,5 @@
 /* Lowering, private to src/kernel: form.c cuts the program, lower.c makes the nodes of one kernel, reduce.c its loops,
- * wrap.c the kernels of operators that are not tiled. */
+ * wrap.c the kernels of operators that are not tiled, join.c has fewer variables of what it may. */
 #ifndef EF_KERNEL_LOWER_H
 #define EF_KERNEL_LOWER_H
 
@@ -94,6 +94,9 @@ typedef struct {
 /* mask.c: finds under which conditions an iteration changes the state. */
 void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const ef_kid *in,
                         const ef_loop_repair *repair, unsigned repairs);
+
+/* join.c: makes one variable, in this kernel, of variables that it has side by side only. */
+void ef_join_variables(ef_kgraph *graph, ef_kernel *kernel);
 
 /* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
 unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid *out);
