@@ -367,6 +367,12 @@ static const char *candidate_text(const ef_program *program, const ef_extraction
     return copy;
 }
 
+static void for_target(ef_extract_options *options, const ef_target *target)
+{
+    options->rates = ef_target_rates(target);
+    options->room = ef_target_room(target);
+}
+
 static void extract(equiforge_program *program, ef_search *search, const equiforge_limits *limits,
                     equiforge_search_result *result)
 {
@@ -378,7 +384,7 @@ static void extract(equiforge_program *program, ef_search *search, const equifor
         if (limits->extract_limit > 0)
             options.time_limit = limits->extract_limit;
         if (limits->target && ef_target_named(limits->target))
-            options.rates = ef_target_rates(ef_target_named(limits->target));
+            for_target(&options, ef_target_named(limits->target));
     } else {
         options.compaction = EF_COMPACT_EARLY;
     }

@@ -14,6 +14,7 @@
  *  - a dimension that a tile may hold whole is not looped over;
  *  - in what is summed over a loop no factor is the same at all coordinates of the axis: it stands outside of the sum;
  *  - nothing is a view at a coarser grid of what the kernel can compute at its own;
+ *  - the operands and results of products fit into a block of the device, where that is known, at the smallest tiles;
  *  - a reduction of a small dimension (at most 32 elements) is not loaded where its operand is at hand, nor does the
  * grid cut that dimension;
  *  - no other kernel of the same tensor dominates it: loads no other stored tensors, and is nowhere worse, and
@@ -21,6 +22,8 @@
  * that a block holds and in the number of blocks, at small tiles and at large ones. And of a program:
  *  - a value that a kernel stores is loaded wherever a kernel may load it, never computed or stored again, and of
  * values that are pointwise functions of one another one is stored;
+ *  - elements that one move of stored tensors brings where they are wanted are not moved twice; a kernel does not give its
+ *    result another shape that what it stores can be given for nothing;
  *  - no kernel only copies, or only computes pointwise from as many stored values as it stores;
  *  - what one kernel stores and one other loads at the same coordinates is fused into that one, unless both contract;
  * and what is only used in a pointwise expression that could be stored in its place, is not stored;
@@ -51,6 +54,7 @@ typedef struct {
     uint64_t state_limit; /* expanded partial programs, 0: none */
     uint32_t keep;        /* programs to build, the most promising ones; 0: none, only count */
     ef_rates rates;
+    double room;         /* bytes that a block has for a tile; 0: any. What a product takes whole must fit */
     size_t memory_limit; /* bytes of queued partial programs and of signatures, 0: 4 GiB */
 } ef_extract_options;
 

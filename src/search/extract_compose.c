@@ -290,7 +290,7 @@ static void extend(ef_extractor *x, ef_partials *queue, const expansion *e, ef_c
         return;
     ef_partial q = with_choice(x, e, &c, cost);
     x->pick[e->hole] = q.data[2 * e->p->picks + 1] + 1;
-    bool good = !e->settled || !ef_is_pointless(x, &q, e->p->picks);
+    bool good = !ef_makes_detour(x, &q, e->p->picks) && (!e->settled || !ef_is_pointless(x, &q, e->p->picks));
     x->pick[e->hole] = 0;
     if (good)
         ef_queue_push(x, queue, q);

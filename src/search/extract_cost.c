@@ -88,6 +88,15 @@ static double tile_bytes(ef_extractor *x, ef_type type, double tile)
     return n;
 }
 
+bool ef_product_fits(ef_extractor *x, ef_id product)
+{
+    const ef_id *operand = ef_node_children(x->g, product);
+    double room = x->options->room, tile = nominal_tile[EF_NOMINAL_TILES - 1];
+    return room <= 0 || (tile_bytes(x, ef_egraph_type(x->g, product), tile) <= room &&
+                         tile_bytes(x, ef_egraph_type(x->g, operand[0]), tile) <= room &&
+                         tile_bytes(x, ef_egraph_type(x->g, operand[1]), tile) <= room);
+}
+
 static double op_weight(ef_op op)
 {
     switch (op) {

@@ -295,6 +295,8 @@ uint64_t ef_organisation_of_slot(ef_extractor *x, ef_slot_id id);
 /* extract_cost.c */
 double ef_option_cost(ef_extractor *x, const ef_option *o, ef_type type);
 double ef_pointwise_work(ef_extractor *x, const ef_option *o, ef_type type);
+/* Whether the operands and the result of a product may be tiles of a block: at tiles of 16 they fit into its room. */
+bool ef_product_fits(ef_extractor *x, ef_id product);
 /* Starts on the kernels of a root slot. */
 void ef_measure_begin(ef_extractor *x, ef_slot_id root);
 /* What picks, which are loaded, add up to; of a kernel that is not complete the least that it may come to. */
@@ -364,6 +366,8 @@ const ef_body *ef_body_of(const ef_extractor *x, const ef_partial *p, uint32_t i
 ef_standing ef_stand(ef_extractor *x, const ef_partial *p);
 bool ef_program_contradicts(const ef_extractor *x, ef_standing s, ef_slot_id hole, const ef_body *b);
 bool ef_is_pointless(ef_extractor *x, const ef_partial *p, uint32_t i); /* what pick i stores */
+/* Whether what pick i moves is moved by two choices although one would do. */
+bool ef_makes_detour(const ef_extractor *x, const ef_partial *p, uint32_t i);
 bool ef_splits_gridless(ef_extractor *x, const ef_partial *p);
 
 /* extract_compose.c */

@@ -216,6 +216,38 @@ static bool wastes_field(ef_extractor *x, const ef_partial *p, uint32_t i)
     return (used & all) != all;
 }
 
+/* The stored slot whose elements pick i moves; EF_NONE: it moves none, or those of several. */
+static ef_slot_id moved_slot(const ef_extractor *x, const ef_partial *p, uint32_t i)
+{
+    const ef_option *o = ef_option_at(x, x->choices.at[p->data[2 * i + 1]].option);
+    return o->kind == EF_OPTION_MOVES && o->count == 1 ? x->child.at[o->first] : EF_NONE;
+}
+
+static bool moves_directly(const ef_extractor *x, ef_slot_id to, ef_slot_id from)
+{
+    const ef_eslot *s = &x->slots.at[to];
+    for (uint32_t k = s->first; k < s->first + s->count; k++) {
+        const ef_option *o = ef_option_at(x, k);
+        if (o->kind == EF_OPTION_MOVES && o->count == 1 && x->child.at[o->first] == from)
+            return true;
+    }
+    return false;
+}
+
+/* Whether elements that pick i moves are moved once more although one move would do. */
+bool ef_makes_detour(const ef_extractor *x, const ef_partial *p, uint32_t i)
+{
+    ef_slot_id own = p->data[2 * i], from = moved_slot(x, p, i);
+    for (uint32_t k = 0; k < p->picks && from != EF_NONE; k++) {
+        if (moved_slot(x, p, k) == own && moves_directly(x, p->data[2 * k], from))
+            return true;
+        ef_slot_id next = p->data[2 * k] == from ? moved_slot(x, p, k) : EF_NONE;
+        if (next != EF_NONE && moves_directly(x, own, next))
+            return true;
+    }
+    return false;
+}
+
 /* Conditions on what pick i stores and all that load it. */
 bool ef_is_pointless(ef_extractor *x, const ef_partial *p, uint32_t i)
 {

@@ -75,6 +75,13 @@ static bool factor_repeats(ef_egraph *g, ef_id n)
     return false;
 }
 
+/* Whether this is a way to compute a tile. */
+static bool computes_here(ef_extractor *x, ef_id n)
+{
+    return computes(x->g, n) && !factor_repeats(x->g, n) &&
+           (x->g->op.at[n] != EF_TILE_MATMUL || ef_product_fits(x, n));
+}
+
 /* ---- options ---- */
 
 ef_slot_id ef_slot_of(ef_extractor *x, ef_id class, ef_slot_role role)
@@ -185,6 +192,25 @@ static ef_option_kind compute_kind(ef_egraph *g, ef_id n)
     return moved || ef_op_pointwise(op) ? EF_OPTION_POINTWISE : EF_OPTION_COMPUTES;
 }
 
+/* The tensor that kernels make of a value, where the e-graph has it. */
+static ef_id combined(ef_egraph *g, ef_id class)
+{
+    ef_axes axes = ef_type_axes(g->ctx, ef_egraph_type(g, class));
+    return axes ? ef_egraph_lookup(g, EF_COMBINE, axes, &class, 1) : EF_NONE;
+}
+
+/* Whether a kernel gives its result another shape for nothing: what it would store without has the same elements in the
+ * same order. */
+static bool reshapes_result(ef_egraph *g, ef_id n, ef_id class)
+{
+    ef_id with = combined(g, class), without = EF_NONE, reshaped = EF_NONE;
+    if (g->op.at[n] == EF_RESHAPE && with != EF_NONE)
+        without = combined(g, ef_node_children(g, n)[0]);
+    if (without != EF_NONE)
+        reshaped = ef_egraph_lookup(g, EF_RESHAPE, g->attr.at[n], &without, 1);
+    return reshaped != EF_NONE && ef_find(g, reshaped) == ef_find(g, with);
+}
+
 /* What a kernel stores is computed; a field of a whole tuple is not, the tuple is. */
 static void root_options(ef_extractor *x, ef_slot_id id)
 {
@@ -193,7 +219,7 @@ static void root_options(ef_extractor *x, ef_slot_id id)
     bool whole = ef_tensor_level(g, class);
     for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n)) {
         ef_op op = (ef_op)g->op.at[n];
-        if ((op == EF_COLLECT || computes(g, n)) && !(whole && moves(op)) && !factor_repeats(g, n))
+        if ((op == EF_COLLECT || computes_here(x, n)) && !(whole && moves(op)) && !reshapes_result(g, n, class))
             add_option(x, id, compute_kind(g, n), n, ef_node_children(g, n), g->arity.at[n], EF_SLOT_BODY);
     }
 }
@@ -226,7 +252,7 @@ static void body_options(ef_extractor *x, ef_slot_id id)
             add_option(x, id, EF_OPTION_LOADS, n, child, 1, EF_SLOT_STORED);
         else if (op == EF_VIEW && replicates(g, n))
             add_option(x, id, EF_OPTION_POINTWISE, n, child, 1, EF_SLOT_BODY);
-        else if ((no_grid || !whole) && computes(g, n) && !factor_repeats(g, n) && !is_uneven_merge(g, n))
+        else if ((no_grid || !whole) && computes_here(x, n) && !is_uneven_merge(g, n))
             add_option(x, id, compute_kind(g, n), n, child, g->arity.at[n], EF_SLOT_BODY);
     }
     if (whole && loadable(g, class))

@@ -124,6 +124,11 @@ ef_target ef_target_with_threads(const ef_target *target, uint32_t threads)
     return t;
 }
 
+double ef_target_room(const ef_target *target)
+{
+    return target->gpu ? target->register_bytes + target->shared_bytes : 0;
+}
+
 ef_rates ef_target_rates(const ef_target *target)
 {
     double products = target->gpu ? target->matrix[EF_F16] : target->vector;

@@ -36,6 +36,8 @@ const ef_target *ef_target_named(const char *name);
 ef_target ef_target_with_threads(const ef_target *target, uint32_t threads);
 /* What extraction orders candidates by. */
 ef_rates ef_target_rates(const ef_target *target);
+/* Bytes that one block has for a tile, in registers or shared memory; 0: as many as there is memory. */
+double ef_target_room(const ef_target *target);
 /* FLOP/s of products of operands of a type, with so many rows: few rows do not fill the matrix unit. */
 double ef_target_products(const ef_target *target, ef_dtype dtype, double rows);
 

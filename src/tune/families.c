@@ -336,7 +336,14 @@ static void shorten(ef_families *all, uint32_t keep)
 /* Half of the time for ranking is there for lowering. */
 static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
 {
-    ef_gather_options wanted = {options->saturation_s, options->extraction_s, LOOK_AT * options->keep};
+    const ef_target *target = options->target ? ef_target_named(options->target) : NULL;
+    ef_gather_options wanted = {.saturation_s = options->saturation_s,
+                                .extraction_s = options->extraction_s,
+                                .keep = LOOK_AT * options->keep};
+    if (target) {
+        wanted.rates = ef_target_rates(target);
+        wanted.room = ef_target_room(target);
+    }
     all->gathered = ef_gather(all->program, &wanted, diag);
     all->candidates = all->gathered->found;
     double start = ef_seconds(), limit = options->ranking_s > 0 ? options->ranking_s : INFINITY;

@@ -66,8 +66,11 @@ static void search_part(gathering *g, uint32_t number, uint32_t keep, uint32_t l
     if (g->saturation_s <= 0 || g->extraction_s <= 0)
         return;
     ef_search_options limits = {.time_limit = g->saturation_s * share};
-    ef_extract_options wanted = {
-        .compaction = EF_COMPACT_EARLY, .time_limit = fmin(g->extraction_s * share, EXTRACTION_S), .keep = keep};
+    ef_extract_options wanted = {.compaction = EF_COMPACT_EARLY,
+                                 .time_limit = fmin(g->extraction_s * share, EXTRACTION_S),
+                                 .keep = keep,
+                                 .rates = g->options->rates,
+                                 .room = g->options->room};
     ef_search *search = ef_search_new(program_of(g, number), &limits, g->diag);
     bool saturated = search && ef_search_saturate(search, g->diag);
     double between = ef_seconds();

@@ -5,6 +5,7 @@
 #define EF_TUNE_GATHER_H
 
 #include "ir/expr.h"
+#include "search/extract.h"
 #include "support/vec.h"
 
 typedef struct {
@@ -16,6 +17,8 @@ typedef struct {
 typedef struct {
     double saturation_s, extraction_s; /* limits of all searches together */
     uint32_t keep;                     /* candidates at most */
+    ef_rates rates;                    /* of the device; all 0: of a generic GPU */
+    double room;                       /* see ef_extract_options */
 } ef_gather_options;
 
 typedef struct ef_gathered {
