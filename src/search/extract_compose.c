@@ -327,7 +327,7 @@ static void expand(ef_extractor *x, ef_partials *queue, const ef_partial *p)
 static const struct {
     uint64_t kernel, program;
     double steps;
-} caps[] = {{300, 3000, 2}, {5000, 30000, 6}, {0, 0, 30}};
+} caps[] = {{300, 3000, 2}, {5000, 30000, 6}, {40000, 100000, 12}, {300000, 500000, 20}, {0, 0, 30}};
 #define PASSES (sizeof caps / sizeof *caps)
 
 /* When all time is up, some program is better than none. */
