@@ -192,6 +192,18 @@ static ef_option_kind compute_kind(ef_egraph *g, ef_id n)
     return moved || ef_op_pointwise(op) ? EF_OPTION_POINTWISE : EF_OPTION_COMPUTES;
 }
 
+/* Whether a value is computed in its own shape, so that nothing is gained by computing it in another one: pointwise, or
+ * by a reduction. Products differ in what their rows are. */
+static bool has_own_shape(ef_egraph *g, ef_id class)
+{
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n)) {
+        ef_op op = (ef_op)g->op.at[n];
+        if (ef_op_pointwise(op) || ef_ops[op].class == EF_REDUCTION)
+            return true;
+    }
+    return false;
+}
+
 /* The tensor that kernels make of a value, where the e-graph has it. */
 static ef_id combined(ef_egraph *g, ef_id class)
 {
@@ -203,6 +215,8 @@ static ef_id combined(ef_egraph *g, ef_id class)
  * same order. */
 static bool reshapes_result(ef_egraph *g, ef_id n, ef_id class)
 {
+    if (g->op.at[n] == EF_RESHAPE && has_own_shape(g, class))
+        return true;
     ef_id with = combined(g, class), without = EF_NONE, reshaped = EF_NONE;
     if (g->op.at[n] == EF_RESHAPE && with != EF_NONE)
         without = combined(g, ef_node_children(g, n)[0]);
@@ -252,7 +266,8 @@ static void body_options(ef_extractor *x, ef_slot_id id)
             add_option(x, id, EF_OPTION_LOADS, n, child, 1, EF_SLOT_STORED);
         else if (op == EF_VIEW && replicates(g, n))
             add_option(x, id, EF_OPTION_POINTWISE, n, child, 1, EF_SLOT_BODY);
-        else if ((no_grid || !whole) && computes_here(x, n) && !is_uneven_merge(g, n))
+        else if ((no_grid || !whole) && computes_here(x, n) && !is_uneven_merge(g, n) &&
+                 !(op == EF_RESHAPE && has_own_shape(g, class)))
             add_option(x, id, compute_kind(g, n), n, child, g->arity.at[n], EF_SLOT_BODY);
     }
     if (whole && loadable(g, class))
