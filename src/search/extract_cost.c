@@ -68,6 +68,47 @@ static double bytes_of(ef_extractor *x, ef_type type)
     return amount(x, type, &(census){.tile = 1, .bytes = true});
 }
 
+/* The part of a tensor's elements that are elements of an input, each once: what is broadcast is read once. 0: it is not
+ * moved from an input, as far as so many moves show; then all count. */
+static double distinct_part(ef_extractor *x, ef_id class, unsigned moves)
+{
+    ef_egraph *g = x->g;
+    double here = 1, most = 0;
+    if (moves == 0)
+        return 0;
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n))
+        if (g->op.at[n] == EF_INPUT)
+            return 1;
+    const ef_type_info *t = ef_type_at(x->ctx, ef_egraph_type(g, class));
+    for (unsigned i = 0; i < t->rank; i++)
+        here *= extent_of(x, t->dim[i]);
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE && most <= 0; n = ef_class_next(g, n)) {
+        ef_op op = (ef_op)g->op.at[n];
+        if (op != EF_BROADCAST && op != EF_RESHAPE && op != EF_TRANSPOSE)
+            continue;
+        ef_id child = ef_node_children(g, n)[0];
+        const ef_type_info *from = ef_type_at(x->ctx, ef_egraph_type(g, child));
+        most = distinct_part(x, child, moves - 1);
+        for (unsigned i = 0; i < from->rank; i++)
+            most *= extent_of(x, from->dim[i]);
+        most /= here;
+    }
+    return most;
+}
+
+#define MOVES 6u
+
+/* The part of a tensor's bytes that a load takes from memory. */
+static double loaded_part(ef_extractor *x, const ef_option *load)
+{
+    ef_eslot *s = &x->slots.at[x->child.at[load->first]];
+    if (s->distinct <= 0)
+        s->distinct = distinct_part(x, s->class, MOVES);
+    if (s->distinct <= 0)
+        s->distinct = 1;
+    return s->distinct;
+}
+
 /* Bytes of one tile, in single precision; of a tuple the largest. */
 static double tile_bytes(ef_extractor *x, ef_type type, double tile)
 {
@@ -157,7 +198,7 @@ double ef_option_cost(ef_extractor *x, const ef_option *o, ef_type type)
 {
     switch (o->kind) {
     case EF_OPTION_KERNEL: return x->rates.kernel + bytes_of(x, type) * x->rates.byte;
-    case EF_OPTION_LOADS: return bytes_of(x, type) * x->rates.byte;
+    case EF_OPTION_LOADS: return bytes_of(x, type) * loaded_part(x, o) * x->rates.byte;
     case EF_OPTION_LEAF:
     case EF_OPTION_MOVES: return 0;
     default: return work_of(x, o, type, ef_type_axes(x->ctx, type), nominal_tile[0]);
@@ -259,7 +300,7 @@ static const ef_measure *measure_way(ef_extractor *x, ef_slot_id id, uint32_t wa
     for (unsigned k = 0; k < EF_NOMINAL_TILES; k++) {
         double tile = nominal_tile[k];
         bool loads = o && o->kind == EF_OPTION_LOADS;
-        m->loads[k] = loads ? amount(x, type, &(census){x->grid, tile, false, true}) : 0;
+        m->loads[k] = loads ? loaded_part(x, o) * amount(x, type, &(census){x->grid, tile, false, true}) : 0;
         m->work[k] = o ? work_of(x, o, type, x->grid, tile) : cone_work(x, w->cone, x->grid, tile);
         m->held[k] = tile_bytes(x, type, tile);
         m->share[k] = 1 / blocks_along(x, x->grid, tile);
@@ -296,7 +337,8 @@ void ef_body_measure(ef_extractor *x, ef_body *b)
         ef_op op = o && o->kind == EF_OPTION_COMPUTES ? ef_option_op(x, o) : EF_OP_COUNT;
         ef_op_class class = op < EF_OP_COUNT ? ef_ops[op].class : EF_UNARY;
         if (o && o->kind == EF_OPTION_LOADS)
-            bytes += times_loaded(x, b->pick, b->picks, b->pick[2 * i]) * bytes_of(x, ef_slot_type(x, b->pick[2 * i]));
+            bytes += times_loaded(x, b->pick, b->picks, b->pick[2 * i]) * loaded_part(x, o) *
+                     bytes_of(x, ef_slot_type(x, b->pick[2 * i]));
         b->contracts = b->contracts || class == EF_CONTRACTION;
         b->pointwise = b->pointwise && class != EF_CONTRACTION && class != EF_REDUCTION;
     }

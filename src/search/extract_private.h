@@ -90,6 +90,7 @@ typedef struct {
     uint32_t first_user, users; /* tuples in a body */
     uint32_t stored;            /* stored: its number among those that kernels may fill; EF_NONE: none fills it */
     bool given;                 /* stored: an input, maybe with its elements moved; its first option says how */
+    double distinct;            /* stored: the part of its elements that memory has; 0: not known yet */
     double least;               /* optimistic cost of the cheapest way to fill it and what it needs */
 } ef_eslot;
 
