@@ -337,9 +337,8 @@ static void shorten(ef_families *all, uint32_t keep)
 static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
 {
     const ef_target *target = options->target ? ef_target_named(options->target) : NULL;
-    ef_gather_options wanted = {.saturation_s = options->saturation_s,
-                                .extraction_s = options->extraction_s,
-                                .keep = LOOK_AT * options->keep};
+    ef_gather_options wanted = {
+        .saturation_s = options->saturation_s, .extraction_s = options->extraction_s, .keep = LOOK_AT * options->keep};
     if (target) {
         wanted.rates = ef_target_rates(target);
         wanted.room = ef_target_room(target);
