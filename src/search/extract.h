@@ -22,8 +22,8 @@
  * that a block holds and in the number of blocks, at small tiles and at large ones. And of a program:
  *  - a value that a kernel stores is loaded wherever a kernel may load it, never computed or stored again, and of
  * values that are pointwise functions of one another one is stored;
- *  - elements that one move of stored tensors brings where they are wanted are not moved twice; a kernel does not give its
- *    result another shape that what it stores can be given for nothing;
+ *  - elements that one move of stored tensors brings where they are wanted are not moved twice; a kernel does not give
+ * its result another shape that what it stores can be given for nothing;
  *  - no kernel only copies, or only computes pointwise from as many stored values as it stores;
  *  - what one kernel stores and one other loads at the same coordinates is fused into that one, unless both contract;
  * and what is only used in a pointwise expression that could be stored in its place, is not stored;

@@ -11,6 +11,7 @@
  * and whose other units do 25 T operations a second. The costs that give an order are of the target: ef_rates. */
 #define MICROSECONDS_PER_FLOP 2.5e-9
 #define MICROSECONDS_PER_OP 4e-8
+#define CACHE 3  /* times as fast as memory: what several blocks load comes from there */
 #define SPLITS 8 /* blocks along a dimension whose partial results are stored */
 
 static const double nominal_tile[EF_NOMINAL_TILES] = {128, 16};
@@ -68,8 +69,8 @@ static double bytes_of(ef_extractor *x, ef_type type)
     return amount(x, type, &(census){.tile = 1, .bytes = true});
 }
 
-/* The part of a tensor's elements that are elements of an input, each once: what is broadcast is read once. 0: it is not
- * moved from an input, as far as so many moves show; then all count. */
+/* The part of a tensor's elements that are elements of an input, each once: what is broadcast is read once. 0: it is
+ * not moved from an input, as far as so many moves show; then all count. */
 static double distinct_part(ef_extractor *x, ef_id class, unsigned moves)
 {
     ef_egraph *g = x->g;
@@ -342,6 +343,7 @@ void ef_body_measure(ef_extractor *x, ef_body *b)
         b->contracts = b->contracts || class == EF_CONTRACTION;
         b->pointwise = b->pointwise && class != EF_CONTRACTION && class != EF_REDUCTION;
     }
+    bytes = fmax(bytes, b->measure.loads[0] / CACHE);
     b->cost = x->rates.kernel + fmax(bytes * x->rates.byte, b->measure.work[0] * x->rates.flop / MICROSECONDS_PER_FLOP);
 }
 

@@ -78,8 +78,7 @@ static bool factor_repeats(ef_egraph *g, ef_id n)
 /* Whether this is a way to compute a tile. */
 static bool computes_here(ef_extractor *x, ef_id n)
 {
-    return computes(x->g, n) && !factor_repeats(x->g, n) &&
-           (x->g->op.at[n] != EF_TILE_MATMUL || ef_product_fits(x, n));
+    return computes(x->g, n) && !factor_repeats(x->g, n) && (x->g->op.at[n] != EF_TILE_MATMUL || ef_product_fits(x, n));
 }
 
 /* ---- options ---- */

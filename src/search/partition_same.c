@@ -39,7 +39,7 @@ static void describe_var(describer *d, ef_var var)
             describe_dim(d, parts[k]);
         ef_strbuf_puts(d->out, ")");
         break;
-    case EF_VAR_JOINED: describe_dim(d, info->parent); break; /* not in a program */
+    case EF_VAR_JOINED: describe_dim(d, info->parent); break;              /* not in a program */
     case EF_VAR_COUNT: ef_strbuf_printf(d->out, "|%u", info->axis); break; /* not in a program that is not tiled */
     case EF_VAR_NAMED:
         while (i < d->vars && i < d->most && d->var[i] != var)
