@@ -1,5 +1,7 @@
-"""Optimised modules on GPUs: what a call costs the host, streams, graphs, several devices. Skipped without a GPU."""
+"""Optimised modules on GPUs: what a call costs the host, streams, graphs, several devices, faulty candidates. Skipped
+without a GPU."""
 
+import sqlite3
 import time
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from test_module import Model, description
 from torch import nn
 
+import equiforge
 from equiforge._kernels import TritonKernels
 from equiforge._module import Call, OptimizedModule
 from equiforge._plan import Plan
@@ -183,3 +186,39 @@ def test_several_devices():
     for device in ("cuda:1", "cuda:0", "cuda:1"):
         x, w = torch.randn(4096, device=device), torch.randn(4096, device=device)
         assert torch.allclose(kernels([x, w])[0], (x * w + 1) * w)
+
+
+class Norm(nn.Module):
+    """In f32: a wrong candidate with narrow temporaries would be tried again with wide ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(1024), requires_grad=False)
+
+    def forward(self, x):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * self.w
+
+
+# What becomes of a faulty candidate: how its result is stored.
+FAULTS = {"crash": "lost", "hang": "lost", "illegal": "launch", "wrong": "wrong", "compile": "compile"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faulty_candidate_costs_itself(fault, monkeypatch, tmp_path):
+    """One candidate of a run crashes, hangs, leaves its memory …: it is lost, and neither run nor device are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("EQUIFORGE_TEST_FAULT", f"{fault}@2")
+    module, x = Norm().cuda(), torch.randn(64, 1024, device="cuda")
+    fast = equiforge.optimize(module, (x,), budget="15s")
+    with sqlite3.connect(tmp_path / "equiforge/store.db") as store:
+        found = store.execute("SELECT status, error FROM result").fetchall()
+    # A schedule that takes too much shared memory is no fault.
+    lost = [result for result in found if result[0] not in ("fine", "memory")]
+    assert [status for status, _ in lost] == [FAULTS[fault]], lost
+    assert sum(status == "fine" for status, _ in found) >= 2
+    assert not fast._differs
+    fast.__dict__["_keep_original"] = False  # the kernels, however fast
+    for _ in range(3):
+        x = torch.randn(64, 1024, device="cuda")
+        assert torch.allclose(fast(x), module(x), rtol=1e-4, atol=1e-5)
+    torch.cuda.synchronize()

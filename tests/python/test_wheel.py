@@ -35,6 +35,12 @@ def run(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run(list(map(str, arguments)), cwd="/", env=CLEAN, capture_output=True, text=True, check=False)
 
 
+def test_every_module_is_in_it():
+    listed = (ROOT / "python/meson.build").read_text()
+    for path in (ROOT / "python/equiforge").glob("*.py"):
+        assert f"'equiforge/{path.name}'" in listed
+
+
 def test_tag():
     (wheel,) = (ROOT / "dist").glob("*.whl")
     assert re.fullmatch(r"equiforge-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
