@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -38,13 +38,15 @@ def dtype_of(name: str | torch.dtype) -> torch.dtype:
     return dtype
 
 
-def load(path: str | os.PathLike[str]) -> ModuleType:
-    """Runs the module in a file. Triton reads kernels' source from that file, so it must stay."""
+def load(path: str | os.PathLike[str], names: Mapping[str, Any] | None = None) -> ModuleType:
+    """Runs the module in a file, in which `names` are known. Triton reads kernels' source from that file, so it must
+    stay."""
     path = Path(path)
     spec = importlib.util.spec_from_file_location(f"equiforge_generated_{next(_numbers)}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python module")
     module = importlib.util.module_from_spec(spec)
+    module.__dict__.update(names or {})
     spec.loader.exec_module(module)
     return module
 
@@ -60,7 +62,7 @@ def steps(module: ModuleType) -> list[Callable[..., None]]:
     """What launch(inputs, outputs, temps) does, statement by statement: the launches of single kernels."""
     path = module.__file__
     tree = ast.parse(Path(path).read_text(encoding="utf-8")) if path else ast.Module([], [])
-    launch = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "launch"), None)
+    launch = next((n for n in reversed(tree.body) if isinstance(n, ast.FunctionDef) and n.name == "launch"), None)
     found = []
     for statement in launch.body if launch else []:
         single = ast.FunctionDef(**{**vars(launch), "name": "step", "body": [statement]})
@@ -79,11 +81,20 @@ def empty(module: ModuleType, which: str, device: torch.device | str) -> list[to
 
 @dataclass(frozen=True)
 class Target:
-    """What Triton compiles for: ("cuda", 90, 32)."""
+    """What Triton compiles for: ("cuda", 90, 32); bytes of shared memory that a block may have, 0: not known."""
 
     backend: str
     arch: int
     warp_size: int
+    shared: int = 0
+
+
+class KernelFailed(Exception):
+    """A kernel, by its place among a module's launches, does not compile; the cause says why."""
+
+    def __init__(self, kernel: int):
+        super().__init__(kernel)
+        self.kernel = kernel
 
 
 @contextlib.contextmanager
@@ -91,6 +102,7 @@ def _without_device(target: Target) -> Iterator[None]:
     """Inside, Triton compiles for `target`, and a launch stops after compiling. No GPU is touched or needed."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
+    from triton.runtime.errors import OutOfResources
     from triton.runtime.jit import JITFunction
 
     class Driver:
@@ -106,7 +118,10 @@ def _without_device(target: Target) -> Iterator[None]:
     original, active = JITFunction.run, driver._active
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        return original(self, *args, grid=grid, warmup=True, **kwargs)
+        kernel = original(self, *args, grid=grid, warmup=True, **kwargs)
+        if kernel is not None and target.shared and kernel.metadata.shared > target.shared:
+            raise OutOfResources(kernel.metadata.shared, target.shared, "shared memory")
+        return kernel
 
     driver.set_active(Driver())
     JITFunction.run = run
@@ -122,9 +137,25 @@ def compile_kernels(module: ModuleType, target: Target) -> None:
     """Compiles what `launch` launches into Triton's cache, where a process that launches it finds it.
 
     The tensors are on no device; like real ones, they begin at multiples of 16 bytes, which is part of Triton's key.
+    KernelFailed when one does not compile, or needs more shared memory than there is.
     """
     with _without_device(target):
-        module.launch(*(empty(module, which, "meta") for which in ("INPUTS", "OUTPUTS", "BUFFERS")))
+        tensors = [empty(module, which, "meta") for which in ("INPUTS", "OUTPUTS", "BUFFERS")]
+        for kernel, step in enumerate(steps(module)):
+            try:
+                step(*tensors)
+            except Exception as problem:
+                raise KernelFailed(kernel) from problem
+
+
+def warm_up() -> None:
+    """What Triton does once in a process: hashing itself, asking the assembler for its version."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+    from triton.runtime.cache import triton_key
+
+    triton_key()
+    make_backend(GPUTarget("cuda", 90, 32)).hash()
 
 
 def use_cache(folder: str | os.PathLike[str]) -> None:

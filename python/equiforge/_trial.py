@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,13 @@ COLD_BYTES = 256 << 20  # inputs are rotated over more than this, and over four 
 MOST_COPIES = 4096
 GRAPH_US = 400.0  # a graph holds enough calls to take that long
 FAR = 4.0  # what is slower than the best by this factor is called once or twice and not timed exactly
+BEHIND = 1.3  # … and by this: its time is that of a few calls in a row
 NEAR = 1.1  # what is nearer than this is checked on every distribution
+ROUGH_CALLS = 5  # of a time that is rough
+ROUGH_ROUNDS = 3  # of times of kernels that are
+LAUNCH_US = 50.0  # a kernel is launched in that time, be the processor busy
+CYCLES_US = 2500.0  # of a device, at most
+MOST_CYCLES = 2e7
 SLOW_US = 2e4  # a first call that takes this long is no matter of warming up
 REFERENCE_SHARE = 0.25  # of the time for preparation, for exact results
 EAGER_SHARE = 0.1  # … for timing the program as it is
@@ -312,6 +319,20 @@ class Clock:
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e3
 
+    def laps(self, steps: Sequence[Callable[[], Any]], launch_us: float = LAUNCH_US) -> list[float]:
+        """Calls one after the other, and what each takes. The device waits until they are launched, which takes about
+        `launch_us` each, so that it is not the launching that is timed."""
+        if not self.cuda:
+            return [self.once(step) for step in steps]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(steps) + 1)]
+        torch.cuda._sleep(int(min(CYCLES_US * launch_us * (len(steps) + 1), MOST_CYCLES)))
+        events[0].record()
+        for step, event in zip(steps, events[1:], strict=True):
+            step()
+            event.record()
+        events[-1].synchronize()
+        return [float(a.elapsed_time(b)) * 1e3 for a, b in itertools.pairwise(events)]
+
     def median(
         self, call: Call, sets: Sequence[Sequence[Tensor]], repeat: int, estimate: float, seconds: float = 0.0
     ) -> float:
@@ -349,8 +370,9 @@ class Timer:
         self.sets = copies(inputs, wanted)
 
     def __call__(self, call: Call, repeat: int = 10, best_us: float = 0.0, seconds: float = 0.0) -> tuple[float, float]:
-        """(cold, warm) in microseconds, in some `seconds` (0: any time). What is far slower than `best_us` gets one
-        rough time for both, of a call or two."""
+        """(cold, warm) in microseconds, in some `seconds` (0: any time). What is slower than `best_us` gets one rough
+        time for both: of a call or two when it is far slower, on a GPU of a few when it is not near; and one time for
+        both when it is not nearer."""
 
         def far(us: float) -> bool:
             return bool(best_us) and us > FAR * best_us + 200  # launching costs something too
@@ -358,15 +380,25 @@ class Timer:
         first = self.clock.once(functools.partial(call, self.sets[0]))
         if first > SLOW_US and (far(first) or (seconds and first > seconds * 1e6)):
             return first, first
+        launch_us = LAUNCH_US
+        if self.clock.cuda and first <= SLOW_US:
+            start = time.perf_counter()
+            call(self.sets[-1])
+            launch_us = (time.perf_counter() - start) * 1e6
         rough = math.inf
         for inputs in self.sets[:2] * (1 if first > SLOW_US else 2):
-            rough = min(rough, self.clock.once(functools.partial(call, inputs)))
+            rough = min(rough, *self.clock.laps([functools.partial(call, inputs)], launch_us))
             if far(rough):
                 return rough, rough
         if seconds and 3 * rough * len(self.sets) > seconds * 1e6:
             return rough, rough
+        if best_us and self.clock.cuda and rough > BEHIND * best_us:
+            sets = itertools.islice(itertools.cycle(self.sets), ROUGH_CALLS)
+            calls = [functools.partial(call, inputs) for inputs in sets]
+            rough = statistics.median(self.clock.laps(calls, launch_us))
+            return rough, rough
         cold = self.clock.median(call, self.sets, repeat, rough, seconds)
-        if best_us and cold > FAR * best_us:
+        if best_us and cold > NEAR * best_us:
             return cold, cold
         return cold, self.clock.median(call, self.sets[:1], repeat, rough, seconds)
 
@@ -415,6 +447,7 @@ class Trial:
         self.reference, self.seed = reference, seed
         self.seconds = seconds
         self.clock = Clock(self.device)
+        self.spent: dict[str, float] = {}
         self.sample: Sample | None = None
         self.whole: list[Tensor] | None = None  # what the program as it is makes of the first distribution
         self.cases: list[tuple[str, list[Tensor], list[Tensor]]] = []  # distribution, inputs, exact results
@@ -423,11 +456,27 @@ class Trial:
         kinds = distributions(self.inputs)
         if seconds:
             self.sample = self._affordable(REFERENCE_SHARE * seconds * 1e6 / (len(kinds) + 2))
-        for kind in kinds:
-            self._prepare(kind)
-        self.timer = Timer(self.cases[0][1], self.device)
+        with self.spending("references"):
+            for kind in kinds:
+                self._prepare(kind)
+        with self.spending("copies"):
+            self.timer = Timer(self.cases[0][1], self.device)
         # The smallest error that counts as one: the outputs' types cannot do better.
         self.unit = max((torch.finfo(s.dtype).eps for s in self.outputs if s.dtype.is_floating_point), default=0.0)
+
+    @contextlib.contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        """Counts the seconds inside as spent on `what`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - start
+
+    def take_spent(self) -> dict[str, float]:
+        """The seconds that were spent since this was asked last, by what they were spent on."""
+        spent, self.spent = self.spent, {}
+        return spent
 
     def _affordable(self, us: float) -> Sample | None:
         """The sample of which exact results take about so long, by the time that the smallest one takes; None: all."""
@@ -519,20 +568,18 @@ class Trial:
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
         return self.timer(lambda inputs: module.launch(inputs, outputs, temps), repeat, best_us, seconds)
 
-    def kernel_times(self, module: ModuleType, repeat: int, estimate: float, seconds: float) -> list[float]:
-        """Cold microseconds of each kernel of a module by itself, in some `seconds`; none of a module with one."""
+    def kernel_times(self, module: ModuleType, repeat: int) -> list[float]:
+        """Microseconds of each kernel of a module, one after the other with cold inputs, the median of `repeat` rounds;
+        none of a module with one."""
         steps = _source.steps(module)
         if len(steps) < 2:
             return []
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
-        module.launch(self.timer.sets[0], outputs, temps)  # what kernels read is there
-
-        def time_one(step: Callable[..., None]) -> float:
-            return self.clock.median(
-                lambda inputs: step(inputs, outputs, temps), self.timer.sets, repeat, estimate, seconds / len(steps)
-            )
-
-        return [time_one(step) for step in steps]
+        sets = itertools.islice(itertools.cycle(self.timer.sets), max(repeat, 1))
+        rounds = [
+            self.clock.laps([functools.partial(step, inputs, outputs, temps) for step in steps]) for inputs in sets
+        ]
+        return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
     def judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
         """Checks a module on `check` distributions, or on all when it comes near the best, and times it, its `kernels`
@@ -541,12 +588,17 @@ class Trial:
         seconds = how.get("seconds") or 0.0
         found: dict[str, Any] = {}
         if check:
-            found["rel_l2"] = self.validate(module, 0, 1)
-        cold, warm = self.time(module, repeat, best_us, seconds)
+            with self.spending("check"):
+                found["rel_l2"] = self.validate(module, 0, 1)
+        with self.spending("time"):
+            cold, warm = self.time(module, repeat, best_us, seconds)
         if check:
             count = len(self.cases) if best_us and cold <= NEAR * best_us else min(check, len(self.cases))
-            found["rel_l2"] = max(found["rel_l2"], self.validate(module, 1, count - 1))
+            with self.spending("check"):
+                found["rel_l2"] = max(found["rel_l2"], self.validate(module, 1, count - 1))
             found["checked"] = count
-        if how.get("kernels") and not (best_us and cold > FAR * best_us):
-            found["kernel_us"] = self.kernel_times(module, max(1, repeat // 2), cold, seconds)
+        if how.get("kernels"):
+            calls = 1 if cold > SLOW_US else repeat if not best_us or cold <= BEHIND * best_us else ROUGH_ROUNDS
+            with self.spending("kernels"):
+                found["kernel_us"] = self.kernel_times(module, calls)
         return {**found, "us": cold, "warm_us": warm}

@@ -15,13 +15,14 @@ import contextlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 import equiforge
-from equiforge import _cuda, _source, _trial
+from equiforge import _cuda, _shared, _source, _trial
 
 Reply = dict[str, Any]
 
@@ -116,8 +117,11 @@ class Worker:
         except _trial.Wrong as problem:
             reply = refuse("wrong", problem)
         except Exception as problem:  # whatever a candidate does is an answer
-            too_large = type(problem).__name__ == "OutOfResources"
-            reply = refuse("memory" if too_large else status, f"{type(problem).__name__}: {problem}")
+            cause = problem.__cause__ if isinstance(problem, _source.KernelFailed) else problem
+            too_large = type(cause).__name__ == "OutOfResources"
+            reply = refuse("memory" if too_large else status, f"{type(cause).__name__}: {cause}")
+            if isinstance(problem, _source.KernelFailed):
+                reply["kernel"] = problem.kernel
         self.recover(reply)
         return reply
 
@@ -131,11 +135,14 @@ class Worker:
         except RuntimeError as problem:
             raise DeviceLost(reply) from problem
 
-    def hello(self, _: Reply) -> Reply:
-        """What this is; makes no context on the device."""
+    def hello(self, request: Reply) -> Reply:
+        """What this is; makes no context on the device. A worker that is to compile leaves the device alone: its driver
+        serves one process after the other."""
         import triton
 
         versions = {"equiforge": equiforge.__version__, "torch": torch.__version__, "triton": triton.__version__}
+        if request.get("role") == "compile":
+            return {"ok": True, "device": self.device.type, "versions": versions}
         if self.device.type != "cuda":
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             return {"ok": True, "device": self.device.type, "versions": versions, "memory": memory}
@@ -147,28 +154,41 @@ class Worker:
             "arch": f"sm_{properties.major}{properties.minor}",
             "versions": versions,
             "memory": properties.total_memory,
+            "shared": getattr(properties, "shared_memory_per_block_optin", 0),
         }
 
-    def target(self) -> _source.Target | None:
+    def warm_up(self, request: Reply) -> None:
+        """Before the first request to compile: what Triton does once in a process, which takes a second."""
+        if request.get("role") == "compile" and self.device.type == "cuda":
+            with contextlib.suppress(Exception):  # what is wrong shows when something is compiled
+                _source.warm_up()
+
+    def target(self, request: Reply) -> _source.Target | None:
         """What Triton compiles for; None in the interpreter."""
         if self.device.type != "cuda":
             return None
+        if str(request.get("arch", "")).startswith("sm_"):
+            return _source.Target("cuda", int(request["arch"][3:]), 32, request.get("shared") or 0)
         properties = torch.cuda.get_device_properties(self.device)
         return _source.Target("cuda", 10 * properties.major + properties.minor, properties.warp_size)
 
     def compile(self, request: Reply) -> Reply:
-        """Writes the source to a file, the artifact, and compiles its kernels into a cache beside it."""
+        """Writes the source to a file, the artifact, and its kernels to others, and compiles these into a cache beside
+        them."""
         path = Path(request["dir"]) / f"{request['key']}.py"
-        path.write_text(with_fault(request["source"], path.parent), encoding="utf-8")
-        target = self.target()
+        source = with_fault(request["source"], path.parent)
+        target, start = self.target(request), time.perf_counter()
         if target:
             _source.use_cache(path.parent / "triton")
-        module = _source.load(path)
+        _shared.write(source, path, path.parent / "kernels")
+        module = _shared.load(path)
         if not callable(getattr(module, request["entry"], None)):
             return refuse("compile", f"the source defines no {request['entry']}")
+        loaded = time.perf_counter()
         if target:
             _source.compile_kernels(module, target)
-        return {"ok": True, "artifact": str(path)}
+        spent = {"load": loaded - start, "compile": time.perf_counter() - loaded}
+        return {"ok": True, "artifact": str(path), "spent": spent}
 
     def program(self, request: Reply) -> Reply:
         """Prepares inputs, results and copies for the measurements that follow."""
@@ -189,6 +209,7 @@ class Worker:
             "exact": str(reference.exact_dtype).removeprefix("torch."),
             "bandwidth": _trial.bandwidth(self.device),
             "sample": trial.share,
+            "spent": trial.take_spent(),
         }
         self.trial = trial
         return reply
@@ -200,9 +221,10 @@ class Worker:
         path = Path(request["artifact"])
         if self.device.type == "cuda":
             _source.use_cache(path.parent / "triton")
-        module = _source.load(path)
+        with self.trial.spending("load"):
+            module = _shared.load(path)
         found = self.trial.judge(module, request)
-        return {"ok": True, **found}
+        return {"ok": True, **found, "spent": self.trial.take_spent()}
 
 
 def finite(value: Any) -> Any:
@@ -227,6 +249,8 @@ def serve(worker: Worker, requests: TextIO, replies: TextIO) -> int:
         try:
             request = json.loads(line)
             send(request, worker.answer(request))
+            if request.get("do") == "hello":
+                worker.warm_up(request)
         except ValueError as problem:
             send(request, refuse("request", problem))
         except DeviceLost as lost:

@@ -37,6 +37,7 @@ ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_
     f->device = device;
     f->pool = pool;
     f->room = ef_pool_compilers(pool) + AHEAD;
+    f->spent = json_object();
     f->bytes = ef_work_of(program).bytes;
     f->program_request = ef_request_program(program, reference.text, seed, seconds);
     f->program_job = ef_pool_program(f->pool, f->program_request, PROGRAM_TIMEOUT_S);
@@ -57,6 +58,7 @@ void ef_flight_free(ef_flight *f)
     for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
         free(f->kept[i].artifact);
     json_decref(f->program_request);
+    json_decref(f->spent);
     ef_arena_free(f->arena);
     free(f);
 }
@@ -66,6 +68,22 @@ void ef_flight_store(ef_flight *f, ef_store *store, const char *program, const c
     f->store = store;
     f->program = program;
     f->identity = identity;
+}
+
+/* Adds up what a reply says that was spent. */
+static void add_spent(ef_flight *f, const char *on, const json_t *reply)
+{
+    const char *what;
+    json_t *seconds, *sum = json_object_get(f->spent, on), *of = json_object_get(reply, "spent");
+    if (!json_is_object(of))
+        return;
+    if (!sum)
+        json_object_set_new(f->spent, on, sum = json_object());
+    json_object_foreach(of, what, seconds)
+    {
+        double before = json_number_value(json_object_get(sum, what));
+        json_object_set_new(sum, what, json_real(before + json_number_value(seconds)));
+    }
 }
 
 bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
@@ -82,6 +100,7 @@ bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
         f->estimated = json_is_true(json_object_get(reply.json, "estimated"));
         f->draws = (uint32_t)json_array_size(json_object_get(reply.json, "eager_error"));
         f->ready_at = ef_seconds();
+        add_spent(f, "program", reply.json);
         f->ready = true;
         /* A worker that takes the place of this one need not find that out again. */
         json_object_set_new(f->program_request, "eager_us", json_real(f->original_us));
@@ -271,6 +290,17 @@ static const char *kept_artifact(const ef_flight *f, uint64_t source)
     return NULL;
 }
 
+/* What the measuring worker said of the device that kernels are compiled for. */
+static void add_device(const ef_flight *f, json_t *request)
+{
+    static const char *const field[] = {"arch", "shared"};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
+        json_t *value = json_object_get(ef_pool_hello(f->pool), field[i]);
+        if (value)
+            json_object_set(request, field[i], value);
+    }
+}
+
 void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *trip)
 {
     ef_trip t = *trip;
@@ -306,6 +336,7 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         snprintf(key, sizeof key, "c%" PRIu64, f->number++);
         json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source.text,
                                     "entry", ENTRY, "dir", ef_pool_directory(f->pool));
+        add_device(f, request);
         t.job = ef_pool_compile(f->pool, request, COMPILE_TIMEOUT_S);
         json_decref(request);
         ef_vec_push(&f->trips, t);
@@ -366,6 +397,7 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
         f->trips.at[i] = f->trips.at[--f->trips.count];
         const char *status = json_string_value(json_object_get(reply->json, "status"));
         t.late = t.measuring && reply->late;
+        add_spent(f, t.measuring ? "measure" : "compile", reply->json);
         if (set_out_again(f, families, &t, status))
             return;
         if (reply->status == EF_REPLY_FINE && t.measuring)

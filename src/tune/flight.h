@@ -57,6 +57,7 @@ typedef struct {
     EF_VEC(ef_known_source) known;
     uint64_t number, program_job, measured, failed;
     json_t *program_request;
+    json_t *spent;  /* seconds of workers by what they did, by what it was spent on */
     double until;   /* nothing is to take longer */
     uint32_t draws; /* distributions */
     ef_kept_artifact kept[EF_FLIGHT_KEEPS];

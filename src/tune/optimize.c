@@ -5,6 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -54,7 +55,7 @@ typedef struct {
     ef_flight *flight;
     ef_families *families;
     ef_tuner *tuner;
-    double start, end, searched_s;
+    double start, end, searched_s, tuned_at;
     ef_trip original; /* the program as it is, as a candidate; us 0: not measured yet */
     char hash[33];
 } run;
@@ -414,9 +415,24 @@ static void confirm(run *r, ef_trip *best)
     ef_flight_cancel(r->flight);
 }
 
+/* Seconds of the run: when the search was over, workers were ready, and tuning and confirming ended; and of workers. */
+static const char *spent(const run *r)
+{
+    json_t *json =
+        json_pack("{s:f, s:f, s:f, s:f, s:I, s:O}", "searched", r->searched_s, "ready", r->flight->ready_at - r->start,
+                  "tuned", r->tuned_at - r->start, "confirmed", ef_seconds() - r->start, "replaced",
+                  (json_int_t)ef_pool_replaced(*r->pool), "workers", r->flight->spent);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(4)) : NULL;
+    const char *kept = text ? ef_arena_strndup(r->arena, text, strlen(text)) : NULL;
+    free(text);
+    json_decref(json);
+    return kept;
+}
+
 static bool finish(run *r, bool settled, ef_store *store)
 {
     ef_trip best;
+    r->tuned_at = ef_seconds();
     report(r, EF_STAGE_CONFIRM);
     confirm(r, &best);
     if (abandoned(r))
@@ -436,6 +452,7 @@ static bool finish(run *r, bool settled, ef_store *store)
     o->original_us = r->flight->original_us;
     o->floor_us = r->flight->floor_us;
     o->estimated = r->flight->estimated;
+    o->spent = spent(r);
     o->measured = r->flight->measured;
     o->failed = r->flight->failed;
     o->original =

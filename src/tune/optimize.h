@@ -57,6 +57,7 @@ typedef struct {
     uint32_t equations;    /* why the two are equal; 0: they are one, or it was not found again in time */
     const ef_equation *equation;
     const char *device; /* who measured, with versions */
+    const char *spent;  /* seconds of the run and of its workers, as JSON; NULL when it was answered from the store */
     const char *kept;   /* why nothing could be measured, and PyTorch is to run the program; NULL: it was */
 } ef_optimum;
 

@@ -93,12 +93,13 @@ static json_t *write_equations(const ef_optimum *o)
 void ef_optimum_keep(const ef_optimum *o, ef_store *store, const char *program, double budget_s)
 {
     json_t *json = json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:s, s:s, s:s, s:o}", "us", o->us,
-        "warm_us", o->warm_us, "original_us", o->original_us, "floor_us", o->floor_us, "rel_l2", o->rel_l2, "kernels",
-        (json_int_t)o->kernels, "families", (json_int_t)o->families, "measured", (json_int_t)o->measured, "failed",
-        (json_int_t)o->failed, "candidates", (json_int_t)o->candidates, "family", (json_int_t)o->family, "original",
-        o->original, "estimated", o->estimated, "schedule", o->schedule, "source", o->source, "entry", o->entry,
-        "program", o->program, "reference", o->reference, "derivation", write_equations(o));
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:s, s:s, s:s, s:o, s:o*}", "us",
+        o->us, "warm_us", o->warm_us, "original_us", o->original_us, "floor_us", o->floor_us, "rel_l2", o->rel_l2,
+        "kernels", (json_int_t)o->kernels, "families", (json_int_t)o->families, "measured", (json_int_t)o->measured,
+        "failed", (json_int_t)o->failed, "candidates", (json_int_t)o->candidates, "family", (json_int_t)o->family,
+        "original", o->original, "estimated", o->estimated, "schedule", o->schedule, "source", o->source, "entry",
+        o->entry, "program", o->program, "reference", o->reference, "derivation", write_equations(o), "spent",
+        o->spent ? json_loads(o->spent, 0, NULL) : NULL);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (text)
         ef_store_put_best(store, program, o->device, text, isfinite(budget_s) ? budget_s : 1e300);

@@ -129,7 +129,7 @@ static void start(ef_pool *pool, worker *w)
         give_up(pool, diag.text);
         return;
     }
-    json_t *hello = json_pack("{s:s}", "do", "hello");
+    json_t *hello = json_pack("{s:s, s:s}", "do", "hello", "role", w->measures ? "measure" : "compile");
     ask(pool, w, hello, PHASE_HELLO, pool->options.start_s);
     json_decref(hello);
 }

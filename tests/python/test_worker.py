@@ -135,6 +135,7 @@ def test_hello(worker):
     assert ("arch" in reply) == GPU
     assert {"equiforge", "torch", "triton"} <= set(reply["versions"])
     assert reply["memory"] > 1 << 20
+    assert "arch" not in worker(do="hello", role="compile")
 
 
 def test_right(worker, tmp_path):
@@ -246,9 +247,13 @@ def test_bad_requests(worker):
 
 COMPILE = """
 import sys
-from equiforge import _source
-_source.use_cache(sys.argv[2])
-_source.compile_kernels(_source.load(sys.argv[1]), _source.Target("cuda", int(sys.argv[3]), 32))
+from pathlib import Path
+from equiforge import _shared, _source
+path, folder = Path(sys.argv[1]), Path(sys.argv[2])
+_source.use_cache(folder)
+_shared.write(path.read_text(), path.with_suffix(".written.py"), folder.parent / "kernels")
+target = _source.Target("cuda", int(sys.argv[3]), 32, int(sys.argv[4]))
+_source.compile_kernels(_shared.load(path.with_suffix(".written.py")), target)
 """
 
 
@@ -257,21 +262,39 @@ def test_compiles_without_gpu(tmp_path, arch):
     """In a process of its own, which does not interpret."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
 
-    def compile_source(source: str) -> subprocess.CompletedProcess:
+    def compile_source(source: str, shared: int = 0) -> subprocess.CompletedProcess:
         (tmp_path / "candidate.py").write_text(source)
-        command = [sys.executable, "-c", COMPILE, tmp_path / "candidate.py", tmp_path / "cache", str(arch)]
+        command = [sys.executable, "-c", COMPILE, tmp_path / "candidate.py", tmp_path / "cache", str(arch), str(shared)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def compiled() -> int:
+        return len(list((tmp_path / "cache").rglob("*.cubin")))
 
     result = compile_source(CANDIDATE)
     assert result.returncode == 0, result.stderr
-    assert len(list((tmp_path / "cache").rglob("*.cubin"))) == 2
+    assert compiled() == 2
     # So do those that the tests on GPUs need.
     for source in (ILLEGAL, ENDLESS, *(CANDIDATE + FAULTS[fault] for fault in ("crash", "hang", "illegal", "wrong"))):
         result = compile_source(source)
         assert result.returncode == 0, result.stderr
+    if arch != 90:
+        return
+    before = compiled()
+    # The same kernels at other lines and with other names are compiled already.
+    other = CANDIDATE.replace("def k1(", "def k7(").replace("k1[", "k7[").replace("t + row", "tmp3 + row")
+    other = other.replace("def k0(x, t)", "\n\ndef k0(x, tmp3)").replace("x, g, t, y", "x, g, tmp3, y")
+    result = compile_source(other.replace("@triton.jit\n\n\n", "\n\n@triton.jit\n", 1))
+    assert result.returncode == 0, result.stderr
+    assert compiled() == before
+    result = compile_source(CANDIDATE.replace("v * tl.load(t", "2 * v * tl.load(t"))
+    assert result.returncode == 0 and compiled() == before + 1
     result = compile_source(CANDIDATE.replace("tl.sum(v * v, 0)", "tl.sum(v * missing, 0)"))
     assert result.returncode == 1
-    assert "missing" in result.stderr
+    assert "missing" in result.stderr and "KernelFailed: 0" in result.stderr
+    result = compile_source(CANDIDATE.replace("mask=at < 40)\n\n\ndef launch", "mask=at < 40 * x)\n\n\ndef launch"))
+    assert "KernelFailed: 1" in result.stderr
+    result = compile_source(CANDIDATE, 4)
+    assert "OutOfResources" in result.stderr and "KernelFailed: 0" in result.stderr
 
 
 def test_errors():
