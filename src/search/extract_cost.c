@@ -301,7 +301,7 @@ static const ef_measure *measure_way(ef_extractor *x, ef_slot_id id, uint32_t wa
     for (unsigned k = 0; k < EF_NOMINAL_TILES; k++) {
         double tile = nominal_tile[k];
         bool loads = o && o->kind == EF_OPTION_LOADS;
-        m->loads[k] = loads ? loaded_part(x, o) * amount(x, type, &(census){x->grid, tile, false, true}) : 0;
+        m->loads[k] = loads ? amount(x, type, &(census){x->grid, tile, false, true}) : 0;
         m->work[k] = o ? work_of(x, o, type, x->grid, tile) : cone_work(x, w->cone, x->grid, tile);
         m->held[k] = tile_bytes(x, type, tile);
         m->share[k] = 1 / blocks_along(x, x->grid, tile);
