@@ -174,7 +174,8 @@ bool ef_grouped(const ef_scope *scope, const ef_condition_arg *a, unsigned n, ui
     for (unsigned i = 0; i < r.mx; i++)
         put(&all, all.rank, units ? EF_UNIT : r.x.dim[r.outer + i]);
     put(&all, all.rank, y.dim[y.rank - 1]);
-    while (all.rank && all.dim[0] == EF_UNIT) /* in a form that does not depend on y's rank */
+    /* In a form that does not depend on y's rank; units that x has itself stay, as in what reductions leave of x. */
+    while (all.rank && all.dim[0] == EF_UNIT && (units || r.x.dim[r.x.rank - all.rank] != EF_UNIT))
         drop(&all, 0);
     return give(scope, &all, out);
 }
