@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     }
     ef_families_options options = {.saturation_s = SEARCH_S,
                                    .extraction_s = SEARCH_S,
-                                   .keep = argc > 4 ? (uint32_t)atoi(argv[4]) : KEEP,
+                                   .keep = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : KEEP,
                                    .backend = device.backend,
                                    .threads = device.threads,
                                    .target = device.name};
