@@ -28,9 +28,10 @@ def settings(text, random):
 
 
 def legal(source, tiles):
-    """Those of the tiles whose axes the program has."""
-    names = set(re.findall(r"(?:k\d+\.)?(\w+\.[01])=", source))
-    return [f"{name}={extent}" for name, extent in tiles.items() if name in names]
+    """Those of the tiles whose axes the program has; joined variables, as in hk*g*d, have the tile of the first one."""
+    names = set(re.findall(r"(?<![\w*])(?:k\d+\.)?([A-Za-z_][\w*]*\.[01])=", source))
+    chosen = {name: tiles.get(re.sub(r"\*[^.]*", "", name)) for name in sorted(names)}
+    return [f"{name}={extent}" for name, extent in chosen.items() if extent]
 
 
 def check(file, arguments, folder, seed, most=3e-3):
