@@ -1,6 +1,6 @@
 """The workloads that EquiForge is measured on, as PyTorch users write them: seven programs and two attentions at three
 batch sizes, and five layers with one query token a sequence. The programs stand beside them in text form, as
-tests/programs/NAME_bB.ef.
+tests/programs/NAME_bB.ef. Where `transformers` is installed, five of its decoder layers are there too, as it has them.
 
     module, inputs = workload("rmsnorm_mlp/B8").make(device="cuda")
     module(*inputs)
@@ -11,9 +11,13 @@ Tensors are float16 unless a comment says otherwise; weights are scaled by 1/sqr
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -265,6 +269,53 @@ class DiffAttn(Layer):
         return o.reshape(x.shape) @ self.Wo
 
 
+# ---- five decoder layers of transformers, one query token ----
+
+
+class History:
+    """What a layer of transformers takes for its cache: the past of one layer, as tensors of which nothing is kept."""
+
+    def __init__(self, *past: Tensor):
+        self.past = past
+
+    def update(self, *new: Any, **_: Any) -> tuple[Tensor, ...]:
+        """The past with the token's own keys and values [B, heads, 1, size] behind it; the layer's index is ignored."""
+        return tuple(torch.cat([x, y], dim=-2) for x, y in zip(self.past, new[:2], strict=True))
+
+
+class DecoderLayer(nn.Module):
+    """A decoder layer as transformers has it, as a function of tensors: x[B, 1, width], the past of its cache, two
+    tensors[B, heads, S, size], and the cosines and sines[1, 1, size] of the token's position."""
+
+    def __init__(self, model: str, name: str, index: int, settings: dict[str, Any]):
+        """`model` and `name` are those of the module and of the classes in it, "gpt_oss" and "GptOss"; `settings` those
+        of the model."""
+        super().__init__()
+        config = getattr(importlib.import_module("transformers"), f"{name}Config")(
+            **settings, attn_implementation="eager"
+        )
+        config._experts_implementation = "batched_mm"  # the default loops over data, which cannot be exported
+        code = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+        self.layer = getattr(code, f"{name}DecoderLayer")(config, layer_idx=index)
+        names = inspect.signature(type(self.layer).forward).parameters
+        self.cache = "cache" if "cache" in names else "past_key_values"  # its name, before version 5.24
+        for key, weight in self.named_parameters():
+            self.draw(key, weight.requires_grad_(False))
+
+    @staticmethod
+    def draw(name: str, weight: Tensor) -> None:
+        """Normal: matrices with deviation 1/sqrt(fan-in), gains near 1, biases and the like near 0."""
+        if weight.dim() == 1 or name.endswith("bias"):
+            weight.normal_(float("norm" in name), 0.1)
+        else:  # [outputs, inputs] of a linear layer, [inputs, outputs] for each expert
+            weight.normal_(0, weight.shape[1] ** -0.5)
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        past = {self.cache: History(keys, values)}
+        out = self.layer(x, attention_mask=None, position_embeddings=(cos, sin), use_cache=True, **past)
+        return out[0] if isinstance(out, tuple) else out
+
+
 # ---- the table ----
 
 Sizes = dict[str, int]
@@ -284,6 +335,7 @@ class Workload:
     shapes: Callable[[Sizes], Shapes]
     necessary: Callable[[Sizes], tuple[float, float]]
     positive: tuple[int, ...] = ()  # which inputs are positive
+    rotary: bool = False  # whether the last two inputs are cosines and sines of the same angles
 
     def make(
         self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float16, small: bool = False, seed: int = 0
@@ -296,6 +348,9 @@ class Workload:
             inputs = [torch.randn(shape) for shape in self.shapes(sizes)]
         for i in self.positive:
             inputs[i] = inputs[i].abs() + 0.5
+        if self.rotary:
+            angles = 3 * inputs[-2]
+            inputs[-2:] = [angles.cos(), angles.sin()]
         module = module.to(device, dtype).eval()
         for part in module.modules():
             if isinstance(part, HyperConnection):
@@ -489,12 +544,119 @@ def layers() -> list[Workload]:
     ]
 
 
+HAS_TRANSFORMERS = importlib.util.find_spec("transformers") is not None
+
+
+def transformers_layers() -> list[Workload]:
+    """Decoder layers of models, at the widths that they are published with (DiffLlama: those of its configuration's
+    defaults). Of GPT-OSS a layer that sees the whole past, of DeepSeek-V3 one without experts, which its first three
+    are. The cache holds s - 1 tokens."""
+
+    def grouped(s: Sizes) -> Shapes:
+        """Keys and values of key heads."""
+        cache = (s["b"], s["kv"], s["s"] - 1, s["d"])
+        return [(s["b"], 1, s["w"]), cache, cache, *[(1, 1, s.get("rotary", s["d"]))] * 2]
+
+    def latent(s: Sizes) -> Shapes:
+        """Latents and rotary keys, one head of each."""
+        past = (s["b"], 1, s["s"] - 1)
+        return [(s["b"], 1, s["w"]), (*past, s["latent"]), (*past, s["rotary"]), *[(1, 1, s["rotary"])] * 2]
+
+    def common(s: Sizes) -> dict[str, Any]:
+        return {
+            "hidden_size": s["w"],
+            "intermediate_size": s["ff"],
+            "num_attention_heads": s["h"],
+            "num_key_value_heads": s.get("kv", s["h"]),
+            "num_hidden_layers": 2,
+        }
+
+    def grouped_cost(s: Sizes, experts: int = 1) -> tuple[float, float]:
+        """Every weight once (of experts, those of one token) and the cache."""
+        matrices = 2 * s["w"] * s["d"] * (s["h"] + s["kv"]) + experts * 3 * s["w"] * s["ff"]
+        size = 2.0 * matrices + cache_cost(s["b"], s["kv"], s["s"], s["d"], s["d"])
+        return size, s["b"] * (2.0 * matrices + 4.0 * s["h"] * s["s"] * s["d"])
+
+    def latent_cost(s: Sizes) -> tuple[float, float]:
+        """Attention over the latents themselves."""
+        q, kv = s["w"] + s["h"] * (s["nope"] + s["rotary"]), s["h"] * (s["nope"] + s["v"])
+        matrices = q * s["q"] + s["w"] * (s["latent"] + s["rotary"]) + kv * s["latent"]
+        matrices += s["h"] * s["v"] * s["w"] + 3 * s["w"] * s["ff"]
+        size = 2.0 * matrices + cache_cost(s["b"], 1, s["s"], s["latent"], s["rotary"])
+        return size, s["b"] * (2.0 * matrices + 2.0 * s["h"] * s["s"] * (2 * s["latent"] + s["rotary"]))
+
+    def case(  # noqa: PLR0913, PLR0917
+        model: str, name: str, sizes: Sizes, reduced: Sizes, settings: Callable[[Sizes], dict[str, Any]], index: int = 0
+    ) -> Workload:
+        return Workload(
+            f"{model}_layer",
+            "layers",
+            {"b": 1, "s": 16384, **sizes},
+            {"b": 1, "s": 96, **reduced},
+            lambda s: DecoderLayer(model, name, index, {**common(s), **settings(s)}),
+            latent if "latent" in sizes else grouped,
+            latent_cost if "latent" in sizes else lambda s: grouped_cost(s, s.get("active", 1)),
+            rotary=True,
+        )
+
+    small = {"w": 64, "ff": 96, "h": 4, "kv": 2, "d": 16}
+    return [
+        case(
+            "llama",
+            "Llama",
+            {"w": 4096, "ff": 14336, "h": 32, "kv": 8, "d": 128},  # Llama 3 8B
+            small,
+            lambda s: {"head_dim": s["d"], "rms_norm_eps": 1e-5},
+        ),
+        case(
+            "qwen3",
+            "Qwen3",
+            {"w": 4096, "ff": 12288, "h": 32, "kv": 8, "d": 128},  # Qwen3 8B
+            small,
+            lambda s: {"head_dim": s["d"], "rms_norm_eps": 1e-6},
+        ),
+        case(
+            "gpt_oss",
+            "GptOss",
+            {"w": 2880, "ff": 2880, "h": 64, "kv": 8, "d": 64, "rotary": 32, "experts": 32, "active": 4},  # 20B
+            {**small, "rotary": 8, "experts": 8, "active": 2},
+            lambda s: {
+                "head_dim": s["d"],
+                "num_local_experts": s["experts"],
+                "num_experts_per_tok": s["active"],
+            },
+            index=1,  # layers with odd numbers have no sliding window
+        ),
+        case(
+            "deepseek_v3",
+            "DeepseekV3",
+            {"w": 7168, "ff": 18432, "h": 128, "q": 1536, "latent": 512, "nope": 128, "rotary": 64, "v": 128},
+            {"w": 64, "ff": 96, "h": 4, "q": 32, "latent": 24, "nope": 16, "rotary": 8, "v": 16},
+            lambda s: {
+                "q_lora_rank": s["q"],
+                "kv_lora_rank": s["latent"],
+                "qk_nope_head_dim": s["nope"],
+                "qk_rope_head_dim": s["rotary"],
+                "v_head_dim": s["v"],
+            },
+        ),
+        case(
+            "diffllama",
+            "DiffLlama",
+            {"w": 2048, "ff": 8192, "h": 32, "kv": 32, "d": 64},
+            {**small, "kv": 4},
+            lambda s: {"head_dim": s["d"]},
+        ),
+    ]
+
+
 WORKLOADS: dict[str, Workload] = {
     case.name: case
     for case in [
         *(case for b in BATCHES for case in programs(b)),
         *(case for b in BATCHES for case in attentions(b)),
         *layers(),
+        *(transformers_layers() if HAS_TRANSFORMERS else []),
     ]
 }
 

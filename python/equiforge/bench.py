@@ -288,6 +288,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1 if any("error" in case for case in cases) else 0
     names = [n for n, case in workloads().WORKLOADS.items() if case.suite == arguments.suite]
     names = [n for n in names if arguments.only in (None, n)] or [n for n in names if arguments.only in n]
+    if arguments.suite == "layers" and not workloads().HAS_TRANSFORMERS:
+        print("bench: the decoder layers of transformers are left out: it is not installed", file=sys.stderr)
     if not names:
         print(f"no case of suite {arguments.suite} is called {arguments.only}", file=sys.stderr)
         return 2
