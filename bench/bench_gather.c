@@ -93,7 +93,7 @@ static void search_module(void *user)
 
 int main(int argc, char **argv)
 {
-    job j = {.path = argc > 1 ? argv[1] : NULL, .seconds = argc > 3 ? atof(argv[3]) : SECONDS};
+    job j = {.path = argc > 1 ? argv[1] : NULL, .seconds = argc > 3 ? strtod(argv[3], NULL) : SECONDS};
     j.target = argc > 2 ? ef_target_named(argv[2]) : NULL;
     if (argc < 3 || argc > 4 || !j.target || j.seconds <= 0) {
         fprintf(stderr, "usage: bench_gather FILE TARGET [SECONDS]\n");
