@@ -618,6 +618,23 @@ static void a_domain_has_powers_of_two_and_the_whole(void **state)
     ef_ctx_free(ctx);
 }
 
+/* The columns of x wq are hk*g*d: all of them can be cut, not the 8 heads alone. */
+static void side_by_side_variables_are_tiled_as_one(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/programs/swa_gqa.ef");
+    bool joined = false;
+    for (uint32_t i = 0; i < graph->params.count; i++)
+        if (graph->params.at[i].kind == EF_PARAM_TILE) {
+            const ef_var_info *info = ef_var_at(ctx, ef_axis_var(graph->params.at[i].axis));
+            joined = joined || (info->kind == EF_VAR_JOINED && info->extent == UINT64_C(8) * 4 * 128);
+        }
+    assert_true(joined);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 static void gpu_domains_fit_the_matrix_unit(void **state)
 {
     (void)state;
@@ -727,6 +744,7 @@ int main(void)
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(dead_buffers_are_used_again),
+        cmocka_unit_test(side_by_side_variables_are_tiled_as_one),
         cmocka_unit_test(gpu_domains_fit_the_matrix_unit),
         cmocka_unit_test(parameters_have_names),
         cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
