@@ -338,13 +338,14 @@ static void expand(ef_extractor *x, ef_partials *queue, const ef_partial *p, uin
 
 /* A kernel that has bodies stops at the cap of the pass (see extract_compose.c); one that has none may look longer. */
 #define PATIENCE 10
+#define LATE 5000u /* states at most when all time is up */
 
 static bool is_over(const ef_extractor *x, uint64_t states, bool found)
 {
     if (ef_interrupted())
         return true;
     if (ef_out_of_budget(x))
-        return found || states > x->kernel_cap || x->complete.count;
+        return found || states > (x->kernel_cap < LATE ? x->kernel_cap : LATE) || x->complete.count;
     return x->kernel_cap && states > x->kernel_cap * (found ? 1 : PATIENCE);
 }
 
