@@ -40,7 +40,9 @@ def difference(fast, module, args) -> float:
 def test_workloads(name, tmp_path):
     module, args = workload(name).make(small=True)
     fast = untuned(module, args, tmp_path)
-    assert fast.plan.external == []
+    # The choice of experts is PyTorch's.
+    routing = {"aten.topk.default", "aten.index.Tensor"} if name == "gpt_oss_layer" else set()
+    assert set(fast.plan.external) == routing
     assert difference(fast, module, args) < 5e-3
     other = tuple(x + 0.25 for x in args)
     assert difference(fast, module, other) < 5e-3
