@@ -17,11 +17,11 @@
 #include "codegen/nodes.h"
 #include "codegen/triton.h"
 
-#define T_MAX_AXES 8u           /* of a frame */
-#define T_MAX_LEVELS 72u        /* of nested loops */
-#define T_MAX_ELEMENTS 65536u   /* of a tile: more do not fit the registers of a block */
-#define T_CHUNK_ELEMENTS 16384u /* of a tile that is walked through in parts because it is too large */
-#define T_LEAST_DOT 16u         /* extents of a product on the matrix unit */
+#define T_MAX_AXES 8u                   /* of a frame */
+#define T_MAX_LEVELS 72u                /* of nested loops */
+#define T_MAX_ELEMENTS EF_MOST_ELEMENTS /* of a tile: more do not fit the registers of a block */
+#define T_CHUNK_ELEMENTS 16384u         /* of a tile that is walked through in parts because it is too large */
+#define T_LEAST_DOT 16u                 /* extents of a product on the matrix unit */
 
 /* Types of elements in generated code. Floats narrower than f64 are computed in float32. */
 typedef enum { T_BOOL, T_INT, T_LONG, T_FLOAT, T_DOUBLE } t_type;

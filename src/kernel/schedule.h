@@ -30,6 +30,8 @@ void ef_schedule_name(const ef_kgraph *graph, uint32_t param, ef_strbuf *out);
 /* Sets a parameter by its name; without "kN." all that are called so. False when there is none. */
 bool ef_schedule_set(const ef_kgraph *graph, ef_schedule *schedule, const char *name, unsigned length, uint64_t value);
 
+#define EF_MOST_ELEMENTS 65536u /* of a tile on a GPU: code generators refuse larger ones */
+
 #define EF_SCHEDULE_VALUES 48
 /* The legal values of a parameter, ascending; one value for what the backend does not use. */
 unsigned ef_schedule_domain(const ef_kgraph *graph, ef_backend backend, uint32_t param,

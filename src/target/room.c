@@ -3,11 +3,20 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define THREADS 32.0        /* of a warp */
 #define THREAD_BYTES 1020.0 /* 255 registers of 4 bytes */
 #define RESERVED 1024.0     /* bytes of shared memory that a block cannot have */
-#define LEAST_BYTES 2.0     /* of an element in a register; truth values are in predicates, or computed again */
+#define LEAST_ROWS 16.0     /* of a product on the matrix unit, and of a part */
+#define PART 16384.0        /* elements of what is walked through in parts */
+#define GROUP_ROWS 64.0     /* of a product that four warps work on together */
+#define GROUP_WARPS 4.0
+#define GROUP_SHARED 200e3 /* bytes of shared memory that devices with such products have at least */
+#define BESIDES 1.35       /* addresses, and operands that are read ahead, for each byte of terms and operands */
+#define MOST_UNROLLED 16u  /* iterations over stored parts */
+#define COMPUTED_BYTES 4.0 /* of an element that is computed in a loop: in float32 */
+#define LEAST_BYTES 2.0    /* of an element in a register; truth values are in predicates, or computed again */
 
 static double padded(uint64_t extent)
 {
@@ -47,6 +56,18 @@ static bool is_computed(const ef_knode *n)
            (n->op == EF_TILE_MATMUL || (n->op < EF_OP_COUNT && ef_op_pointwise((ef_op)n->op)));
 }
 
+/* Whether a node's tile is that of a state of its loop, which it becomes. */
+static bool becomes_state(const ef_kernel *k, const ef_knode *n)
+{
+    uint32_t loop = ef_knode_region(n);
+    for (unsigned i = 0; loop != EF_NONE && i < k->loops.at[loop].leaves; i++) {
+        const ef_knode *state = ef_kernel_node(k, k->loops.at[loop].state[i]);
+        if (state->rank == n->rank && memcmp(state->dim, n->dim, sizeof n->dim) == 0)
+            return true;
+    }
+    return false;
+}
+
 static double states(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k)
 {
     double bytes = 0;
@@ -59,37 +80,186 @@ static double states(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *
     return bytes;
 }
 
-/* What products on the matrix unit load, each tensor once. */
-static double operands(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *n, bool *loaded)
+/* The tile of one dimension, padded. */
+static double extent(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_kdim *dim)
 {
-    double bytes = 0;
-    for (unsigned i = 0; i < n->count; i++) {
-        const ef_knode *operand = ef_kernel_node(k, n->child[i]);
-        if (!is_loaded(k, n->child[i]) || loaded[n->child[i]] || operand->loops != n->loops)
-            continue; /* what does not change in the loop can stay in registers */
-        loaded[n->child[i]] = true;
-        bytes += elements(g, s, k, operand) * ef_dtype_bytes((ef_dtype)operand->dtype);
-    }
-    return bytes;
+    const ef_knode one = {.rank = 1, .dim = {*dim}};
+    return elements(g, s, k, &one);
 }
 
-/* All but one of the stages of a loop hold what its products load; of a second loop the same memory. */
-static double staged(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel)
+/* ---- shared memory ---- */
+
+typedef struct {
+    const ef_kgraph *g;
+    const ef_schedule *s;
+    const ef_kernel *k;
+    double stages, warps;
+    bool groups;                                                   /* the device has products of four warps together */
+    bool *loaded;                                                  /* by node: counted */
+    double operand[EF_K_MAX_LOOPS + 1], other[EF_K_MAX_LOOPS + 1]; /* bytes by loop; the last: without one */
+    bool holds[EF_K_MAX_LOOPS + 1]; /* it has a loop inside, or a product that goes on in parts: it is no pipeline */
+    bool grouped[EF_K_MAX_LOOPS + 1];
+    double parts, converted; /* bytes of the parts of a product; of operands that are computed */
+} staging;
+
+/* Few stored parts are read together, in the loop around. */
+static bool is_unrolled(const staging *t, uint32_t loop)
 {
-    const ef_kernel *k = g->kernels.at[kernel];
-    uint64_t stages = ef_sched_value(g, s, kernel, EF_PARAM_STAGES);
-    double most = 0, bytes[EF_K_MAX_LOOPS + 1] = {0};
-    bool *loaded = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *loaded);
-    for (ef_kid id = 0; id < ef_kernel_nodes(k) && ef_sched_value(g, s, kernel, EF_PARAM_UNIT); id++) {
-        const ef_knode *n = ef_kernel_node(k, id);
-        uint32_t loop = ef_knode_region(n);
-        if (n->op == EF_TILE_MATMUL && loop != EF_NONE)
-            bytes[loop] += operands(g, s, k, n, loaded);
+    uint32_t iter = t->k->loops.at[loop].iter;
+    uint64_t trips = ef_sched_trips(t->g, t->s, t->k, iter);
+    return trips == 1 || (t->k->iters.at[iter].kind == EF_ITER_PICK && trips <= MOST_UNROLLED);
+}
+
+/* The innermost loop that is printed as one, and how often the node stands in it. */
+static uint32_t loop_of(const staging *t, const ef_knode *n, double *often)
+{
+    *often = 1;
+    for (uint32_t i = EF_K_MAX_LOOPS; i-- > 0;) {
+        if (!(n->loops >> i & 1) || i >= t->k->loops.count)
+            continue;
+        if (!is_unrolled(t, i))
+            return i;
+        *often *= (double)ef_sched_trips(t->g, t->s, t->k, t->k->loops.at[i].iter);
     }
-    for (uint32_t i = 0; i < k->loops.count && i < EF_K_MAX_LOOPS; i++)
-        most = fmax(most, bytes[i] * (double)(stages > 2 ? stages - 1 : 1));
-    free(loaded);
-    return most;
+    return EF_K_MAX_LOOPS;
+}
+
+static void find_nests(staging *t)
+{
+    double often;
+    for (uint32_t i = 0; i < t->k->loops.count && i < EF_K_MAX_LOOPS; i++)
+        if (!is_unrolled(t, i))
+            t->holds[loop_of(t, ef_kernel_node(t->k, t->k->loops.at[i].node), &often)] = true;
+}
+
+static double bytes_of(const staging *t, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(t->k, id);
+    return elements(t->g, t->s, t->k, n) * ef_dtype_bytes((ef_dtype)n->dtype);
+}
+
+/* A product whose operands are too large goes on in parts of its inner dimension, a loop of its own. */
+static bool goes_in_parts(const staging *t, const ef_knode *n, double *part)
+{
+    double most = 0, depth = extent(t->g, t->s, t->k, &ef_kernel_node(t->k, n->child[0])->dim[0]), now = depth;
+    for (unsigned i = 0; i < 2; i++)
+        most = fmax(most, elements(t->g, t->s, t->k, ef_kernel_node(t->k, n->child[i])));
+    while (most > PART && now > LEAST_ROWS) {
+        most /= 2;
+        now /= 2;
+    }
+    *part = now / depth;
+    return now < depth;
+}
+
+double ef_room_parts(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *product)
+{
+    double part;
+    const staging t = {.g = g, .s = s, .k = k};
+    goes_in_parts(&t, product, &part);
+    return 1 / part;
+}
+
+/* Whether a block computes several products at a time. */
+static bool is_batched(const staging *t, const ef_knode *n)
+{
+    const ef_knode *b = ef_kernel_node(t->k, n->child[1]);
+    double batch = 1; /* what one operand has alone is rows or columns */
+    for (unsigned d = 2; d < n->rank && d < b->rank && d < EF_MAX_RANK; d++)
+        batch *= b->dim[d].dim == EF_UNIT ? 1 : extent(t->g, t->s, t->k, &n->dim[d]);
+    return batch > 1;
+}
+
+/* Whether four warps work on a product together, with operands from shared memory. */
+static bool is_grouped(const staging *t, const ef_knode *n)
+{
+    const ef_knode *a = ef_kernel_node(t->k, n->child[0]);
+    double rows = elements(t->g, t->s, t->k, a) / extent(t->g, t->s, t->k, &a->dim[0]);
+    return t->groups && !is_batched(t, n) && rows >= GROUP_ROWS && t->warps >= GROUP_WARPS;
+}
+
+/* How many iterations' loads a loop holds: a product of a group reads them while the next ones come. */
+static double ahead(const staging *t, bool grouped)
+{
+    return grouped || t->stages <= 2 ? fmax(1, grouped ? t->stages : 1) : t->stages - 1;
+}
+
+static void count_load(staging *t, ef_kid id, bool of_product)
+{
+    double often;
+    const ef_knode *n = ef_kernel_node(t->k, id);
+    uint32_t loop = loop_of(t, n, &often);
+    if (t->loaded[id] || !is_loaded(t->k, id))
+        return;
+    t->loaded[id] = true;
+    *(of_product ? &t->operand[loop] : &t->other[loop]) += often * bytes_of(t, id);
+}
+
+static void count_product(staging *t, const ef_knode *n)
+{
+    double part, often, bytes = 0;
+    uint32_t loop = loop_of(t, n, &often);
+    bool grouped = is_grouped(t, n);
+    if (goes_in_parts(t, n, &part)) {
+        for (unsigned i = 0; i < 2; i++) {
+            bytes += part * bytes_of(t, n->child[i]);
+            t->loaded[n->child[i]] = true;
+        }
+        t->parts = fmax(t->parts, bytes * ahead(t, grouped));
+        t->holds[loop] = true;
+        return;
+    }
+    t->grouped[loop] = t->grouped[loop] || grouped;
+    for (unsigned i = 0; i < 2; i++)
+        if (is_loaded(t->k, n->child[i]))
+            count_load(t, n->child[i], true);
+        else if (!grouped || i == 1)
+            t->converted = fmax(t->converted, bytes_of(t, n->child[i]));
+}
+
+/* The stages of a loop hold what it loads; what a product takes from registers goes through shared memory as well. */
+static double staged(staging *t, bool unit)
+{
+    double most = 0;
+    find_nests(t);
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->k) && unit; id++)
+        if (ef_kernel_node(t->k, id)->op == EF_TILE_MATMUL)
+            count_product(t, ef_kernel_node(t->k, id));
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->k); id++)
+        for (unsigned i = 0; !is_loaded(t->k, id) && i < ef_kernel_node(t->k, id)->count; i++)
+            count_load(t, ef_kernel_node(t->k, id)->child[i], false);
+    for (uint32_t i = 0; i < EF_K_MAX_LOOPS; i++) {
+        double other = !t->holds[i] && t->stages > 1 ? t->other[i] : 0;
+        most = fmax(most, t->holds[i] ? t->operand[i] : (t->operand[i] + other) * ahead(t, t->grouped[i]));
+    }
+    return fmax(most, t->parts) + t->converted + t->operand[EF_K_MAX_LOOPS];
+}
+
+/* ---- registers ---- */
+
+/* Elements of the tile of a product: its terms, with the inner dimension when they are added up outside of the matrix
+ * unit, which goes on in parts. */
+static double product(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *n, bool unit)
+{
+    double own = elements(g, s, k, n), depth = extent(g, s, k, &ef_kernel_node(k, n->child[0])->dim[0]);
+    if (unit)
+        return n->rank < 2 || n->dim[1].dim == EF_UNIT ? own * LEAST_ROWS : own;
+    return fmin(own * depth, fmax(PART, own * LEAST_ROWS));
+}
+
+/* What the threads hold of the operands of a product on the matrix unit, in bytes: warps that share rows or columns
+ * each have their own copy. */
+static double fragments(const staging *t, const ef_knode *n)
+{
+    const ef_knode *a = ef_kernel_node(t->k, n->child[0]);
+    bool lone = n->rank < 2 || n->dim[1].dim == EF_UNIT, batched = is_batched(t, n);
+    double part, rows = elements(t->g, t->s, t->k, a) / extent(t->g, t->s, t->k, &a->dim[0]);
+    double across = fmin(t->warps, fmax(1, rows / LEAST_ROWS));
+    goes_in_parts(t, n, &part);
+    if (is_grouped(t, n))
+        return 0;
+    return part * (bytes_of(t, n->child[0]) * (lone ? LEAST_ROWS : 1) * (batched ? 1 : t->warps / across) +
+                   bytes_of(t, n->child[1]) * (batched ? 1 : across));
 }
 
 ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, const ef_target *target)
@@ -97,15 +267,40 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
     const ef_kernel *k = g->kernels.at[kernel];
     double warps = (double)ef_sched_value(g, s, kernel, EF_PARAM_WARPS), tile = 0, held = states(g, s, k);
     ef_room room = {.register_room = fmin(target->register_bytes, THREADS * THREAD_BYTES * fmax(warps, 1))};
+    bool unit = ef_sched_value(g, s, kernel, EF_PARAM_UNIT) != 0;
+    staging t = {.g = g, .s = s, .k = k, .warps = warps, .groups = target->shared_bytes >= GROUP_SHARED};
+    t.stages = (double)ef_sched_value(g, s, kernel, EF_PARAM_STAGES);
+    double beside = 0; /* the largest tile that a loop computes while it has its states */
+    double summed = 0; /* terms of products that loops add up */
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         double bytes =
             is_computed(n) ? elements(g, s, k, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), LEAST_BYTES) : 0;
         tile = fmax(tile, bytes);
+        if (n->loops && is_computed(n) && !becomes_state(k, n))
+            beside = fmax(beside, elements(g, s, k, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), COMPUTED_BYTES));
+        if (n->op == EF_TILE_MATMUL) {
+            double terms = product(g, s, k, n, unit), on_unit = 4 * terms;
+            double held_too = unit ? fragments(&t, n) : 0;
+            on_unit = held_too > 0 ? BESIDES * (on_unit + held_too) : on_unit;
+            if (n->loops)
+                summed = unit ? fmax(summed, on_unit) : summed + 4 * terms;
+            else
+                tile = fmax(tile, unit ? on_unit : 4 * terms);
+            room.elements = fmax(room.elements, terms);
+        }
     }
-    room.registers = fmax(tile, held);
-    room.shared = staged(g, s, kernel);
+    room.registers = fmax(fmax(tile, beside > 0 ? BESIDES * (held + beside) : held), summed);
+    t.loaded = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *t.loaded);
+    room.shared = staged(&t, unit);
+    free(t.loaded);
     return room;
+}
+
+double ef_room_excess(const ef_room *room, const ef_target *target)
+{
+    double registers = room->registers / room->register_room;
+    return fmax(fmax(registers, room->elements / EF_MOST_ELEMENTS), room->shared / (target->shared_bytes - RESERVED));
 }
 
 bool ef_room_fits(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, const ef_target *target)
@@ -113,5 +308,5 @@ bool ef_room_fits(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, con
     if (!target->gpu)
         return true;
     ef_room room = ef_room_of(g, s, kernel, target);
-    return room.registers <= room.register_room && room.shared <= target->shared_bytes - RESERVED;
+    return ef_room_excess(&room, target) <= 1;
 }

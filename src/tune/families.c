@@ -8,6 +8,8 @@
 
 #include "egraph/runner.h"
 #include "support/interrupt.h"
+#include "target/cost.h"
+#include "target/first.h"
 #include "target/room.h"
 
 /* ---- one family ---- */
@@ -76,6 +78,16 @@ static void describe(ef_family *f, ef_arena *arena, const ef_families_options *o
         f->start[i] = nearest(f->domain[i], f->values[i], f->schedule.value[i]);
     }
     describe_kernels(f, arena);
+}
+
+/* Looks for a better schedule to start with. Gives what it costs by kernel, in microseconds. */
+static void begin_well(ef_family *f, double *kernel_us)
+{
+    ef_schedule schedule = ef_first_schedule(f->graph, f->target, kernel_us);
+    ef_schedule_free(&f->schedule);
+    f->schedule = schedule;
+    for (uint32_t i = 0; i < f->graph->params.count; i++)
+        f->start[i] = nearest(f->domain[i], f->values[i], f->schedule.value[i]);
 }
 
 #define WIDE UINT64_C(0x9e3779b97f4a7c15)
@@ -285,50 +297,104 @@ static int fastest_first(const void *a, const void *b)
     return f->hash < g->hash ? -1 : f->hash > g->hash;
 }
 
+/* What it costs under its first schedule on a GPU; elsewhere what it takes at least. */
+static bool take_estimates(ef_family *f, uint32_t threads)
+{
+    ef_diag ignored = {0};
+    ef_ranking ranking;
+    if (f->target->gpu) {
+        begin_well(f, f->kernel_estimate);
+    } else if (ef_rank(f->graph, f->target, threads, &ranking, &ignored)) {
+        memcpy(f->kernel_estimate, ranking.kernel_us, f->graph->kernels.count * sizeof *ranking.kernel_us);
+        ef_ranking_free(&ranking);
+    } else {
+        return false;
+    }
+    f->estimate = 0;
+    for (uint32_t k = 0; k < f->graph->kernels.count; k++)
+        f->estimate += f->kernel_estimate[k];
+    return true;
+}
+
 /* Puts families in the order of what they could take on the device (paper, section 6.2). One that cannot be ranked, or
  * not before the time is over, comes after the others, in the order of extraction. */
 static void rank(ef_families *all, const ef_families_options *options, double until)
 {
-    const ef_target *target = options->target ? ef_target_named(options->target) : NULL;
-    ef_diag ignored = {0};
-    for (uint32_t i = 1; i < all->list.count && target; i++) {
-        ef_ranking ranking;
-        ef_family *f = &all->list.at[i];
-        if (ef_interrupted() || ef_seconds() > until ||
-            !ef_rank(f->graph, target, options->threads, &ranking, &ignored)) {
-            f->estimate += UNRANKED;
-            continue;
-        }
-        f->estimate = ranking.us;
-        memcpy(f->kernel_estimate, ranking.kernel_us, f->graph->kernels.count * sizeof *ranking.kernel_us);
-        ef_ranking_free(&ranking);
-    }
-    if (all->list.count > 2 && target)
+    for (uint32_t i = 1; i < all->list.count && all->list.at[i].target; i++)
+        if (ef_interrupted() || ef_seconds() > until || !take_estimates(&all->list.at[i], options->threads))
+            all->list.at[i].estimate += UNRANKED;
+    if (all->list.count > 2 && all->list.at[1].target)
         qsort(all->list.at + 1, all->list.count - 1, sizeof *all->list.at, fastest_first);
 }
 
-/* Shortens the list to `keep`. Optimistic costs prefer few kernels, and the cheapest of them differ little: so families
- * of each number of kernels take turns. */
+/* Whether two families have the same kernels but for one. */
+static bool differ_little(const ef_family *f, const ef_family *other)
+{
+    uint32_t count = f->graph->kernels.count, different = 0;
+    if (other->graph->kernels.count != count)
+        return false;
+    for (uint32_t k = 0; k < count; k++) {
+        bool has = false;
+        for (uint32_t j = 0; j < count && !has; j++)
+            has = f->identity[k] == other->identity[j];
+        different += !has;
+    }
+    return different < 2 && count > 1;
+}
+
+/* Which families are kept before others: of each number of kernels the one that costs least, then the second of each,
+ * and so on; but those that have a kernel for which there is no room come last, and before them those that differ
+ * little from one that comes before. */
+typedef struct {
+    uint32_t family, turn;
+    bool impossible, variant;
+} place;
+
+static int first_kept(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    if (x->impossible != y->impossible)
+        return x->impossible ? 1 : -1;
+    if (x->variant != y->variant)
+        return x->variant ? 1 : -1;
+    if (x->turn != y->turn)
+        return x->turn < y->turn ? -1 : 1;
+    return x->family < y->family ? -1 : x->family > y->family;
+}
+
+/* `at`: of the families from 1 to `i`, in their order. */
+static void find_place(const ef_families *all, place *at, uint32_t i)
+{
+    const ef_family *f = &all->list.at[i];
+    at[i] = (place){.family = i, .impossible = f->estimate >= EF_COST_NEVER && f->estimate < UNRANKED};
+    for (uint32_t k = 1; k < i; k++)
+        at[i].variant = at[i].variant || (!at[k].variant && differ_little(f, &all->list.at[k]));
+    for (uint32_t k = 1; k < i; k++)
+        at[i].turn += at[k].variant == at[i].variant && all->list.at[k].graph->kernels.count == f->graph->kernels.count;
+}
+
+/* Shortens the list to `keep`. Estimates prefer few kernels, and the cheapest of them differ little: so families of
+ * each number of kernels take turns. */
 static void shorten(ef_families *all, uint32_t keep)
 {
-    uint32_t count = all->list.count, *turn = ef_xcalloc(count + 1, sizeof *turn), kept = 1;
+    uint32_t count = all->list.count, kept = 1;
+    place *at = ef_xcalloc(count + 1, sizeof *at);
     ef_family *list = ef_xcalloc(count + 1, sizeof *list);
     for (uint32_t i = 1; i < count; i++)
-        for (uint32_t k = 1; k < i; k++)
-            turn[i] += all->list.at[k].graph->kernels.count == all->list.at[i].graph->kernels.count;
+        find_place(all, at, i);
+    if (count > 2)
+        qsort(at + 1, count - 1, sizeof *at, first_kept);
     list[0] = all->list.at[0];
-    for (uint32_t t = 0; t < count && kept < keep; t++)
-        for (uint32_t i = 1; i < count && kept < keep; i++)
-            if (turn[i] == t) {
-                list[kept++] = all->list.at[i];
-                all->list.at[i] = (ef_family){0};
-            }
+    for (uint32_t i = 1; i < count && kept < keep; i++) {
+        list[kept++] = all->list.at[at[i].family];
+        all->list.at[at[i].family] = (ef_family){0};
+    }
     for (uint32_t i = 1; i < count; i++)
         drop_one(&all->list.at[i]);
     memcpy(all->list.at, list, kept * sizeof *list);
     all->list.count = kept;
     free(list);
-    free(turn);
+    free(at);
 }
 
 #define LOOK_AT 8u /* times as many candidates as families that are kept: many are covered by others */
@@ -364,6 +430,12 @@ ef_families *ef_families_new(const ef_program *program, const ef_families_option
     if (all->list.count == 0) {
         ef_families_free(all);
         return NULL;
+    }
+    ef_family *own = &all->list.at[0];
+    if (own->target && own->target->gpu) {
+        double *us = ef_xcalloc(own->graph->kernels.count + 1, sizeof *us);
+        begin_well(own, us);
+        free(us);
     }
     if (options->keep > 1)
         search(all, options, diag);

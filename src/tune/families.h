@@ -12,12 +12,12 @@
 typedef struct {
     ef_kgraph *graph;
     uint64_t hash;    /* of the structure as text: the same in every process */
-    double estimate;  /* optimistic, microseconds */
+    double estimate;  /* microseconds: on a GPU under the first schedule, else optimistic */
     uint32_t *values; /* by parameter: how many values it has */
     uint32_t *owner, *start;
     uint64_t (*domain)[EF_SCHEDULE_VALUES];
     uint64_t *identity;      /* by kernel: equal kernels of all families have one */
-    double *kernel_estimate; /* by kernel: optimistic, microseconds; 0: not known */
+    double *kernel_estimate; /* by kernel: the same; 0: not known */
     bool *uses;              /* kernel * parameters + parameter: it depends on this one, which shapes buffers */
     uint64_t *key;           /* by parameter that shapes buffers: which it is in all families */
     const ef_target *target; /* NULL: nothing is known of the device */

@@ -6,6 +6,8 @@
 
 #include "batch.h"
 #include "codegen/oracle.h"
+#include "codegen/triton.h"
+#include "target/room.h"
 #include "tune/families.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -731,11 +733,44 @@ static void a_widened_family_is_another(void **state)
     ef_ctx_free(ctx);
 }
 
+/* Among few families for a GPU are the ways to organise attention that differ: one kernel that rolls over the keys, and
+ * parts of the keys that are merged; with room for all kernels, and none twice but for one kernel before them. */
+static void few_families_differ(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_read(ctx, "tests/programs/mha_decode_b1.ef", &diag);
+    assert_non_null(program);
+    ef_families_options options = {
+        .saturation_s = 20, .extraction_s = 20, .keep = 12, .backend = EF_BACKEND_TRITON, .target = "h200"};
+    ef_families *families = ef_families_new(program, &options, &diag);
+    assert_non_null(families);
+    bool rolling = false, split = false;
+    for (uint32_t i = 1; i < families->list.count; i++) {
+        const ef_family *f = &families->list.at[i];
+        const ef_kernel *first = f->graph->kernels.at[0];
+        rolling = rolling || (f->graph->kernels.count == 1 && first->loops.count > 0);
+        split = split || (f->graph->kernels.count == 2 && first->stores.count >= 3);
+        ef_strbuf text = {0};
+        if (!ef_codegen_triton(f->graph, &f->schedule, "f", &text, &diag))
+            fail_msg("family %u: %s", i, diag.text);
+        ef_strbuf_free(&text);
+        for (uint32_t k = 0; k < f->graph->kernels.count; k++)
+            assert_true(ef_room_fits(f->graph, &f->schedule, k, f->target));
+    }
+    assert_true(families->list.count == 12 && rolling && split);
+    ef_families_free(families);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_is_what_it_does_to_types),
         cmocka_unit_test(a_widened_family_is_another),
+        cmocka_unit_test(few_families_differ),
         cmocka_unit_test(generated_code_agrees_with_the_evaluator),
         cmocka_unit_test(functions_keep_infinities_and_nan),
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),

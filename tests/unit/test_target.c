@@ -10,7 +10,12 @@
 
 #include <cmocka.h>
 
+#include "codegen/triton.h"
+#include "support/rng.h"
+#include "target/cost.h"
+#include "target/first.h"
 #include "target/floor.h"
+#include "target/masked.h"
 #include "target/rank.h"
 #include "target/room.h"
 
@@ -169,26 +174,10 @@ static void set(const loaded *l, ef_schedule *schedule, const char *name, uint64
     assert_true(ef_schedule_set(l->graph, schedule, name, (unsigned)strlen(name), value));
 }
 
-/* First schedules have room on every GPU; scores of all keys at once have none, nor have operands of many stages. */
+/* Scores of all keys at once have no room, nor have operands of many stages, nor scores beside what they add up to. */
 static void test_room(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        loaded l = load(paths[i]);
-        for (unsigned t = 0; t < ef_target_count; t++) {
-            const ef_target *target = &ef_targets[t];
-            ef_schedule schedule =
-                ef_schedule_default(l.graph, target->gpu ? EF_BACKEND_TRITON : EF_BACKEND_C, target->units);
-            for (uint32_t k = 0; k < l.graph->kernels.count; k++)
-                if (!ef_room_fits(l.graph, &schedule, k, target)) {
-                    ef_room room = ef_room_of(l.graph, &schedule, k, target);
-                    fail_msg("%s, kernel %u on %s: %g of %g bytes of registers, %g of shared memory", paths[i], k,
-                             target->name, room.registers, room.register_room, room.shared);
-                }
-            ef_schedule_free(&schedule);
-        }
-        release(&l);
-    }
     const ef_target *h200 = ef_target_named("h200");
     loaded l = load("tests/derivations/mha_prefill_b1_rolling.ef");
     ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, h200->units);
@@ -197,6 +186,14 @@ static void test_room(void **state)
     set(&l, &schedule, "warps", 8);
     set(&l, &schedule, "stages", 3);
     assert_true(ef_room_fits(l.graph, &schedule, 0, h200)); /* the best that a sweep found */
+    set(&l, &schedule, "q.0", 256);
+    set(&l, &schedule, "s.1", 256);
+    set(&l, &schedule, "warps", 16);
+    set(&l, &schedule, "stages", 1);
+    assert_false(ef_room_fits(l.graph, &schedule, 0, h200));
+    set(&l, &schedule, "q.0", 128);
+    set(&l, &schedule, "s.1", 128);
+    set(&l, &schedule, "warps", 8);
     set(&l, &schedule, "stages", 8);
     assert_false(ef_room_fits(l.graph, &schedule, 0, h200));
     set(&l, &schedule, "stages", 2);
@@ -223,11 +220,140 @@ static void test_first_schedules(void **state)
     release(&l);
 }
 
+/* What the code generator refuses because of its size has no room. */
+static void test_refused_tiles_have_no_room(void **state)
+{
+    (void)state;
+    const ef_target *h200 = ef_target_named("h200");
+    unsigned refused = 0;
+    ef_rng rng = {1};
+    for (size_t i = 0; i < PATHS; i++) {
+        loaded l = load(paths[i]);
+        for (unsigned draw = 0; draw < 24; draw++) {
+            uint64_t domain[EF_SCHEDULE_VALUES];
+            ef_diag diag = {0};
+            ef_strbuf text = {0};
+            ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, h200->units);
+            for (uint32_t p = 0; p < schedule.count; p++)
+                if (ef_rng_below(&rng, 2))
+                    schedule.value[p] =
+                        domain[ef_rng_below(&rng, ef_schedule_domain(l.graph, EF_BACKEND_TRITON, p, domain))];
+            if (!ef_codegen_triton(l.graph, &schedule, "f", &text, &diag) &&
+                strstr(diag.text, "a product has a tile")) {
+                bool fits = true;
+                for (uint32_t k = 0; k < l.graph->kernels.count; k++)
+                    fits = fits && ef_room_fits(l.graph, &schedule, k, h200);
+                if (fits)
+                    fail_msg("%s, draw %u: there is room, but %s", paths[i], draw, diag.text);
+                refused++;
+            }
+            ef_strbuf_free(&text);
+            ef_schedule_free(&schedule);
+        }
+        release(&l);
+    }
+    print_message("%u schedules refused\n", refused);
+    assert_true(refused > 0);
+}
+
+static double cost(const loaded *l, const ef_schedule *schedule, uint32_t kernel)
+{
+    ef_cost *c = ef_cost_new(l->graph, kernel, ef_target_named("h200"));
+    double us = ef_cost_us(c, schedule);
+    ef_cost_free(c);
+    return us;
+}
+
+/* Few blocks, nothing under way while a loop works, and no room cost more. */
+static void test_cost(void **state)
+{
+    (void)state;
+    const ef_target *h200 = ef_target_named("h200");
+    loaded l = load("tests/derivations/mha_decode_b1_split.ef");
+    ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, h200->units);
+    double us[2];
+    for (unsigned i = 0; i < 2; i++) {
+        set(&l, &schedule, "s.0", i ? 512 : 4096);
+        us[i] = cost(&l, &schedule, 0);
+    }
+    assert_true(us[1] < 0.5 * us[0]); /* 256 blocks, and 32 */
+    set(&l, &schedule, "stages", 1);
+    assert_true(cost(&l, &schedule, 0) > us[1]);
+    assert_true(cost(&l, &schedule, 1) < EF_COST_NEVER);
+    set(&l, &schedule, "s.1", 512);
+    set(&l, &schedule, "warps", 1);
+    assert_true(cost(&l, &schedule, 0) >= EF_COST_NEVER);
+    ef_schedule_free(&schedule);
+    release(&l);
+}
+
+/* A causal loop visits half of its iterations, and a window what it leaves. */
+static void test_visited_part(void **state)
+{
+    (void)state;
+    loaded l = load("tests/derivations/mha_prefill_b1_rolling.ef");
+    const ef_kernel *k = l.graph->kernels.at[0];
+    double part = ef_visited_part(l.graph, k, &k->loops.at[0]);
+    if (!(part > 0.35 && part < 0.65))
+        fail_msg("%g of a causal loop", part);
+    release(&l);
+    l = load("tests/derivations/mha_decode_b16_rolling.ef");
+    k = l.graph->kernels.at[0];
+    assert_true(ef_visited_part(l.graph, k, &k->loops.at[0]) == 1);
+    release(&l);
+}
+
+/* The search for a first schedule finds one with room that costs no more than the guess, the same one always. */
+static void test_search_for_first_schedules(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PATHS; i++)
+        for (unsigned t = 0; t < ef_target_count; t++) {
+            if (!ef_targets[t].gpu)
+                continue;
+            double us[2][64], guessed = 0, found = 0;
+            loaded l = load(paths[i]);
+            assert_true(l.graph->kernels.count <= 64);
+            ef_schedule first = ef_first_schedule(l.graph, &ef_targets[t], us[0]);
+            ef_schedule again = ef_first_schedule(l.graph, &ef_targets[t], us[1]);
+            ef_schedule guess = ef_schedule_default(l.graph, EF_BACKEND_TRITON, ef_targets[t].units);
+            ef_strbuf text = {0};
+            ef_diag diag = {0};
+            if (!ef_codegen_triton(l.graph, &first, "f", &text, &diag))
+                fail_msg("%s on %s: %s", paths[i], ef_targets[t].name, diag.text);
+            ef_strbuf_free(&text);
+            assert_memory_equal(first.value, again.value, first.count * sizeof *first.value);
+            for (uint32_t k = 0; k < l.graph->kernels.count; k++) {
+                ef_cost *c = ef_cost_new(l.graph, k, &ef_targets[t]);
+                guessed += ef_cost_us(c, &guess);
+                found += us[0][k];
+                assert_true(us[0][k] == ef_cost_us(c, &first));
+                ef_cost_free(c);
+                if (!ef_room_fits(l.graph, &first, k, &ef_targets[t]))
+                    fail_msg("%s, kernel %u on %s has no room", paths[i], k, ef_targets[t].name);
+            }
+            if (!(found <= guessed * 1.0001))
+                fail_msg("%s on %s: %g us, guessed %g us", paths[i], ef_targets[t].name, found, guessed);
+            ef_schedule_free(&first);
+            ef_schedule_free(&again);
+            ef_schedule_free(&guess);
+            release(&l);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room),           cmocka_unit_test(test_first_schedules),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_floor_is_below), cmocka_unit_test(test_schedules_are_legal), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_refused_tiles_have_no_room),
+        cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_visited_part),
+        cmocka_unit_test(test_search_for_first_schedules),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_first_schedules),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_floor_is_below),
+        cmocka_unit_test(test_schedules_are_legal),
+        cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,464 @@
+/* Times of schedules: see cost.h. Figures without a comment are rounded, and of NVIDIA GPUs since Ampere. */
+#include "target/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "support/vec.h"
+#include "target/masked.h"
+#include "target/room.h"
+
+#define LATENCY_US 0.75 /* of a load from memory, under load */
+#define CACHED_US 0.3   /* of one from the cache; in loops the next ones are under way */
+#define CACHED_STEP_US 0.1
+#define LEAST_COPY 4.0   /* bytes a thread, of a copy that a loop with products asks for iterations before */
+#define LINE 128.0       /* bytes: what a loop along rows finds near when it goes on */
+#define START_US 0.2     /* of a block: its addresses */
+#define STEP_US 0.03     /* of an iteration by itself: it waits for its loads, and a barrier */
+#define LEAST_COPY 4.0   /* bytes a thread, of a copy that a loop with products asks for iterations before */
+#define PRODUCT_US 0.03  /* of a product in an iteration, beyond its work */
+#define REDUCED_US 0.08  /* of a reduction over the threads of a block */
+#define SECTOR 32.0      /* bytes: the least that memory gives */
+#define LANES 128.0      /* additions a clock and multiprocessor; special functions: an eighth */
+#define SPECIAL 8.0      /* so many additions */
+#define LOADED 0.3       /* of an element that is loaded: addresses, masks */
+#define CHAINED_US 0.04  /* of an operand that is computed in the iteration and goes through shared memory */
+#define MOST_UNROLLED 16 /* iterations over stored parts */
+#define WARPS_FULL 5.0   /* of a multiprocessor: fewer do not fill its lanes */
+#define WARPS_MATRIX 4.0 /* one for each of its matrix units */
+#define MOST_WARPS 64.0  /* of a multiprocessor */
+#define MOST_BLOCKS 32.0
+#define THREADS 32.0         /* of a warp */
+#define LEAST_REGISTERS 48.0 /* of a thread: addresses and indices */
+#define REGISTER 4.0         /* bytes */
+#define BLOCK_SHARED 1024.0  /* bytes that each block takes besides */
+#define GROUP_ROWS 64.0      /* rows of a product that four warps work on together, at the full rate */
+#define ALONE 0.6            /* of that rate, without */
+#define AT_ONCE 0.08         /* of what other bounds would take, besides the largest */
+#define PAD_ROWS 16.0        /* otherwise */
+#define PAD_COLUMNS 8.0
+
+typedef struct {
+    ef_kid id;
+    uint32_t buffer;
+    unsigned row; /* the dimension along which elements lie side by side in memory; EF_MAX_RANK: not known */
+} load;
+
+struct ef_cost {
+    const ef_kgraph *g;
+    const ef_kernel *k;
+    const ef_target *target;
+    uint32_t number;
+    bool *needed; /* by node */
+    EF_VEC(load) loads;
+    EF_VEC(ef_kid) work;            /* nodes that compute */
+    double *scratch;                /* by buffer: bytes loaded and stored */
+    double visited[EF_K_MAX_LOOPS]; /* part of a loop */
+};
+
+/* ---- before the schedule is known ---- */
+
+static bool moves(const ef_knode *n)
+{
+    return n->count == 1 &&
+           (n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE));
+}
+
+/* The stored tensor whose elements a node has, EF_NONE: it is computed. */
+static uint32_t base_of(const ef_kernel *k, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(k, id);
+    while (moves(n))
+        n = ef_kernel_node(k, n->child[0]);
+    return n->op == EF_K_BUFFER ? (uint32_t)n->attr : EF_NONE;
+}
+
+static void need(ef_cost *c, ef_kid id)
+{
+    c->needed[id] = true;
+}
+
+static void mark_loop(ef_cost *c, const ef_kloop *loop)
+{
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        need(c, loop->next[i]);
+        need(c, loop->result[i]);
+    }
+    for (unsigned i = 0; i < loop->keeps; i++)
+        need(c, loop->keep[i]);
+}
+
+static void mark_needed(ef_cost *c)
+{
+    const ef_kernel *k = c->k;
+    for (uint32_t i = 0; i < k->stores.count; i++)
+        need(c, k->stores.at[i].value);
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        mark_loop(c, &k->loops.at[i]);
+    for (ef_kid id = ef_kernel_nodes(k); id-- > 0;) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        for (unsigned i = 0; c->needed[id] && i < n->count; i++)
+            need(c, n->child[i]);
+    }
+}
+
+/* The dimension of a loaded tile that ends in the last variable of the buffer. */
+static unsigned row_of(const ef_kgraph *g, const ef_knode *n, const ef_kbuffer *b)
+{
+    const ef_var *atoms, *own;
+    unsigned count = b->rank ? ef_dim_atoms(g->ctx, b->dim[0], &atoms) : 0;
+    for (unsigned d = 0; count > 0 && d < n->rank; d++) {
+        unsigned many = ef_dim_atoms(g->ctx, n->dim[d].dim, &own);
+        if (many > 0 && own[many - 1] == atoms[count - 1])
+            return d;
+    }
+    return EF_MAX_RANK;
+}
+
+static void add_load(ef_cost *c, ef_kid id)
+{
+    uint32_t buffer = base_of(c->k, id);
+    for (uint32_t i = 0; i < c->loads.count; i++)
+        if (c->loads.at[i].id == id)
+            return;
+    if (buffer != EF_NONE)
+        ef_vec_push(&c->loads, ((load){id, buffer, row_of(c->g, ef_kernel_node(c->k, id), &c->g->buffers.at[buffer])}));
+}
+
+ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *target)
+{
+    ef_cost *c = ef_xcalloc(1, sizeof *c);
+    c->g = graph;
+    c->k = graph->kernels.at[kernel];
+    c->target = target;
+    c->number = kernel;
+    c->needed = ef_xcalloc(ef_kernel_nodes(c->k) + 1, sizeof *c->needed);
+    c->scratch = ef_xcalloc(graph->buffers.count + 1, sizeof *c->scratch);
+    mark_needed(c);
+    for (uint32_t i = 0; i < c->k->loops.count && i < EF_K_MAX_LOOPS; i++)
+        c->visited[i] = ef_visited_part(graph, c->k, &c->k->loops.at[i]);
+    for (ef_kid id = 0; id < ef_kernel_nodes(c->k); id++) {
+        const ef_knode *n = ef_kernel_node(c->k, id);
+        if (!c->needed[id] || base_of(c->k, id) != EF_NONE)
+            continue;
+        for (unsigned i = 0; i < n->count; i++)
+            add_load(c, n->child[i]);
+        if (n->op == EF_TILE_MATMUL || n->op == EF_REDUCE || (n->op < EF_OP_COUNT && ef_op_pointwise((ef_op)n->op)))
+            ef_vec_push(&c->work, id);
+    }
+    for (uint32_t i = 0; i < c->k->stores.count; i++)
+        add_load(c, c->k->stores.at[i].value);
+    return c;
+}
+
+void ef_cost_free(ef_cost *c)
+{
+    free(c->needed);
+    free(c->scratch);
+    ef_vec_free(&c->loads);
+    ef_vec_free(&c->work);
+    free(c);
+}
+
+/* ---- sizes ---- */
+
+typedef struct {
+    const ef_cost *c;
+    const ef_schedule *s;
+    double blocks, warps, stages, trips[EF_K_MAX_LOOPS];
+    bool unit, unrolled[EF_K_MAX_LOOPS]; /* its iterations stand in the loop around */
+    double latency[EF_K_MAX_LOOPS + 1];  /* of what it loads */
+    /* of one block */
+    double sectors;                     /* bytes moved, in whole sectors */
+    double step_us[EF_K_MAX_LOOPS + 1]; /* of an iteration by itself; the last: without a loop */
+    double alone[EF_K_MAX_LOOPS + 1];   /* of loads that cannot be asked for before, because they are small */
+    bool product[EF_K_MAX_LOOPS + 1];
+    double matrix_us, lanes_us; /* of the whole of a multiprocessor's units */
+    double before_us;           /* lanes_us of what stands before the loops */
+} block;
+
+static double padded(double extent)
+{
+    return exp2(ceil(log2(extent < 1 ? 1 : extent) - 1e-9));
+}
+
+/* Elements of one dimension of a tile. */
+static double extent(const block *b, const ef_kdim *d)
+{
+    const ef_var *atom;
+    double product = 1;
+    for (unsigned i = 0, count = ef_dim_atoms(b->c->g->ctx, d->dim, &atom); i < count; i++)
+        product *= i == 0 && d->cut != EF_NONE ? (double)ef_sched_tile(b->c->g, b->s, b->c->k, d->cut)
+                                               : (double)ef_sched_var(b->c->g, b->s, atom[i]);
+    return product;
+}
+
+static double elements(const block *b, const ef_knode *n, bool pad)
+{
+    double product = 1;
+    for (unsigned d = 0; d < n->rank && d < EF_MAX_RANK; d++) {
+        double own = extent(b, &n->dim[d]);
+        product *= pad ? padded(own) : own;
+    }
+    return product;
+}
+
+/* How often a block computes a node. */
+static double times(const block *b, const ef_knode *n)
+{
+    double product = 1;
+    for (uint32_t i = 0; i < b->c->k->loops.count; i++)
+        product *= n->loops >> i & 1 ? b->trips[i] : 1;
+    return product;
+}
+
+/* The innermost loop in which a node stands, EF_K_MAX_LOOPS: none; and how often it stands in an iteration of that. */
+static uint32_t place_of(const block *b, const ef_knode *n, double *often)
+{
+    *often = 1;
+    for (uint32_t i = b->c->k->loops.count; i-- > 0;) {
+        if (!(n->loops >> i & 1))
+            continue;
+        if (!b->unrolled[i])
+            return i;
+        *often *= b->trips[i];
+    }
+    return EF_K_MAX_LOOPS;
+}
+
+static void add_step(block *b, const ef_knode *n, double us)
+{
+    double often;
+    uint32_t place = place_of(b, n, &often);
+    b->step_us[place] += us * often;
+}
+
+/* Whether a buffer is in the cache when the kernel begins. */
+static bool is_cached(const block *b, uint32_t buffer)
+{
+    const ef_kbuffer *at = &b->c->g->buffers.at[buffer];
+    return at->kind == EF_BUFFER_TEMP &&
+           (double)ef_sched_buffer(b->c->g, b->s, buffer) * ef_dtype_bytes((ef_dtype)at->dtype) <
+               b->c->target->cache_bytes / 2;
+}
+
+/* ---- one block ---- */
+
+/* Of a load in a loop, or before all loops. */
+static double latency_us(const block *b, const ef_knode *n, uint32_t buffer, unsigned row, double along, uint32_t loop)
+{
+    if (is_cached(b, buffer))
+        return loop == EF_K_MAX_LOOPS ? CACHED_US : CACHED_STEP_US;
+    bool goes_along = loop < EF_K_MAX_LOOPS && row < n->rank && n->dim[row].cut == b->c->k->loops.at[loop].iter;
+    return LATENCY_US * (goes_along ? fmin(1, along / LINE) : 1);
+}
+
+/* Bytes of a row of a tile, as far as they lie side by side. */
+static double along_of(const block *b, const ef_knode *n, uint32_t buffer, unsigned row)
+{
+    return row < n->rank ? extent(b, &n->dim[row]) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype) : LINE;
+}
+
+static double tile_bytes(const block *b, const ef_knode *n, uint32_t buffer)
+{
+    return elements(b, n, false) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype);
+}
+
+static void move_tile(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
+{
+    double bytes = tile_bytes(b, n, buffer) * times(b, n);
+    b->sectors += bytes * fmax(1, SECTOR / along_of(b, n, buffer, row));
+    b->c->scratch[buffer] += bytes;
+}
+
+static void wait_for(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
+{
+    double often;
+    uint32_t place = place_of(b, n, &often);
+    double us = latency_us(b, n, buffer, row, along_of(b, n, buffer, row), place);
+    b->latency[place] = fmax(b->latency[place], us);
+    if (tile_bytes(b, n, buffer) * often < LEAST_COPY * THREADS * b->warps)
+        b->alone[place] = CACHED_US; /* it is read by many blocks */
+}
+
+static void count_moves(block *b)
+{
+    const ef_cost *c = b->c;
+    for (uint32_t i = 0; i < c->loads.count; i++) {
+        const load *l = &c->loads.at[i];
+        move_tile(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
+        wait_for(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
+    }
+    for (uint32_t i = 0; i < c->k->stores.count; i++) {
+        const ef_knode *n = ef_kernel_node(c->k, c->k->stores.at[i].value);
+        uint32_t buffer = c->k->stores.at[i].buffer;
+        move_tile(b, n, buffer, row_of(c->g, n, &c->g->buffers.at[buffer]));
+    }
+}
+
+/* Microseconds of so many additions on all lanes of a multiprocessor. */
+static double lanes_us(const block *b, double additions)
+{
+    return additions / (LANES * b->c->target->clock) * 1e6;
+}
+
+/* So many additions where a node is computed. */
+static void add_lanes(block *b, const ef_knode *n, double additions)
+{
+    double us = times(b, n) * lanes_us(b, additions), often;
+    b->lanes_us += us;
+    b->before_us += b->c->k->loops.count && place_of(b, n, &often) == EF_K_MAX_LOOPS ? us : 0;
+}
+
+static void count_product(block *b, const ef_knode *n)
+{
+    const ef_knode *x = ef_kernel_node(b->c->k, n->child[0]), *y = ef_kernel_node(b->c->k, n->child[1]);
+    double columns = extent(b, &n->dim[0]), rows = 1, batch = 1, depth = extent(b, &x->dim[0]), often = times(b, n),
+           within;
+    rows = n->rank > 1 ? extent(b, &n->dim[1]) : 1;
+    for (unsigned d = 2; d < n->rank; d++) { /* what one operand has alone is rows or columns */
+        bool in_x = d < x->rank && x->dim[d].dim != EF_UNIT, in_y = d < y->rank && y->dim[d].dim != EF_UNIT;
+        *(in_x && in_y ? &batch : in_x ? &rows : &columns) *= extent(b, &n->dim[d]);
+    }
+    double rate = b->c->target->matrix[x->dtype == EF_NUM ? EF_F16 : x->dtype] / b->c->target->units;
+    if (b->unit && rate > 0) {
+        bool grouped = padded(rows) >= GROUP_ROWS && b->warps >= WARPS_MATRIX;
+        double work = 2 * batch * fmax(padded(rows), PAD_ROWS) * fmax(padded(columns), PAD_COLUMNS) *
+                      fmax(padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
+        b->matrix_us += often * work / (rate * (grouped ? 1 : ALONE)) * 1e6;
+        for (unsigned i = 0; i < 2; i++) /* what is computed goes through shared memory */
+            if (base_of(b->c->k, n->child[i]) == EF_NONE) {
+                b->lanes_us += often * lanes_us(b, 2 * elements(b, i ? y : x, true));
+                add_step(b, n, CHAINED_US);
+            }
+        double parts = ef_room_parts(b->c->g, b->s, b->c->k, n);
+        add_step(b, n, PRODUCT_US * parts + (parts > 1 ? LATENCY_US * (1 + parts / fmax(1, b->stages - 1)) : 0));
+        b->product[place_of(b, n, &within)] = true;
+        return;
+    }
+    double terms = batch * padded(rows) * padded(columns) * padded(depth);
+    b->lanes_us += often * lanes_us(b, 3 * terms); /* spread over the lanes, multiplied, added */
+}
+
+static double additions(ef_op op)
+{
+    static const ef_op dear[] = {EF_EXP,  EF_EXP2, EF_LOG, EF_LOG2, EF_SQRT, EF_RSQRT,   EF_RECIP,
+                                 EF_TANH, EF_SIN,  EF_COS, EF_DIV,  EF_ERF,  EF_SIGMOID, EF_POW};
+    for (unsigned i = 0; i < sizeof dear / sizeof *dear; i++)
+        if (op == dear[i])
+            return SPECIAL;
+    return 1;
+}
+
+static void count_work(block *b)
+{
+    for (uint32_t i = 0; i < b->c->work.count; i++) {
+        const ef_knode *n = ef_kernel_node(b->c->k, b->c->work.at[i]);
+        if (n->op == EF_TILE_MATMUL) {
+            count_product(b, n);
+            continue;
+        }
+        bool reduced = n->op == EF_REDUCE;
+        double size = elements(b, reduced ? ef_kernel_node(b->c->k, n->child[0]) : n, true);
+        size = fmax(size, b->warps * THREADS); /* a smaller tile is in all threads */
+        add_lanes(b, n, size * additions((ef_op)n->op));
+        if (reduced && ef_attr_reducer(n->attr) != EF_RED_SUM) /* sums of whole tiles are added up after the loop */
+            add_step(b, n, REDUCED_US);
+    }
+    for (uint32_t i = 0; i < b->c->loads.count; i++) { /* addresses, masks, conversions */
+        const ef_knode *n = ef_kernel_node(b->c->k, b->c->loads.at[i].id);
+        add_lanes(b, n, LOADED * fmax(elements(b, n, true), b->warps * THREADS));
+    }
+}
+
+/* Microseconds until a block's loops run as they go on to: nothing hides that where all blocks begin at once. */
+static double begin_us(const block *b)
+{
+    double first = 0;
+    for (uint32_t i = 0; i < b->c->k->loops.count; i++)
+        first = fmax(first, b->unrolled[i] ? 0 : b->latency[i]);
+    return START_US + b->latency[EF_K_MAX_LOOPS] + first + b->step_us[EF_K_MAX_LOOPS] +
+           b->before_us / fmin(1, b->warps / WARPS_FULL);
+}
+
+/* Microseconds of a block's loops when it is alone and their work were nothing: iterations wait for each other. */
+static double loops_us(const block *b)
+{
+    double us = 0;
+    for (uint32_t i = 0; i < b->c->k->loops.count; i++) {
+        const ef_knode *node = ef_kernel_node(b->c->k, b->c->k->loops.at[i].node);
+        double step = STEP_US + b->step_us[i] + b->latency[i] / fmin(fmax(b->stages - 1, 1), b->trips[i]);
+        step += b->product[i] ? b->alone[i] : 0;
+        us += b->unrolled[i] ? 0 : times(b, node) * b->trips[i] * step;
+    }
+    return us;
+}
+
+/* Blocks that are on a multiprocessor at one time. */
+static double together(const block *b, const ef_room *room)
+{
+    const ef_target *t = b->c->target;
+    double threads = b->warps * THREADS;
+    double registers = fmax(LEAST_REGISTERS * REGISTER * threads, room->registers * 1.5);
+    double most = fmin(MOST_BLOCKS, MOST_WARPS / b->warps);
+    most = fmin(most, t->register_bytes / registers);
+    return fmax(1, floor(fmin(most, t->shared_bytes / (room->shared + BLOCK_SHARED))));
+}
+
+/* ---- the whole ---- */
+
+/* Microseconds at memory's rate: every tensor once. */
+static double memory_us(const block *b)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < b->c->g->buffers.count; i++) {
+        if (b->c->scratch[i] <= 0)
+            continue;
+        const ef_kbuffer *buffer = &b->c->g->buffers.at[i];
+        double whole = (double)ef_sched_buffer(b->c->g, b->s, i) * ef_dtype_bytes((ef_dtype)buffer->dtype);
+        bytes += is_cached(b, i) ? 0 : fmin(whole, b->c->scratch[i] * b->blocks);
+    }
+    return bytes / b->c->target->memory * 1e6;
+}
+
+static void measure_loops(block *b)
+{
+    const ef_kernel *k = b->c->k;
+    for (uint32_t i = 0; i < k->loops.count && i < EF_K_MAX_LOOPS; i++) {
+        uint32_t iter = k->loops.at[i].iter;
+        double trips = (double)ef_sched_trips(b->c->g, b->s, k, iter);
+        b->trips[i] = fmax(1, trips * b->c->visited[i]);
+        b->unrolled[i] = trips <= 1 || (k->iters.at[iter].kind == EF_ITER_PICK && trips <= MOST_UNROLLED);
+    }
+}
+
+double ef_cost_us(const ef_cost *c, const ef_schedule *s)
+{
+    const ef_target *t = c->target;
+    ef_room room = ef_room_of(c->g, s, c->number, t);
+    double over = ef_room_excess(&room, t);
+    if (over > 1)
+        return EF_COST_NEVER * over;
+    block b = {.c = c, .s = s, .blocks = (double)ef_sched_blocks(c->g, s, c->k)};
+    b.warps = fmax(1, (double)ef_sched_value(c->g, s, c->number, EF_PARAM_WARPS));
+    b.stages = fmax(1, (double)ef_sched_value(c->g, s, c->number, EF_PARAM_STAGES));
+    b.unit = ef_sched_value(c->g, s, c->number, EF_PARAM_UNIT) != 0;
+    for (uint32_t i = 0; i < c->g->buffers.count; i++)
+        c->scratch[i] = 0;
+    measure_loops(&b);
+    count_moves(&b);
+    count_work(&b);
+    double most = ceil(b.blocks / t->units); /* of one multiprocessor */
+    double at_once = fmin(together(&b, &room), most), rounds = ceil(most / at_once);
+    double loads_us = b.sectors / t->unit_load * 1e6;
+    double matrix_us = b.matrix_us / fmin(1, at_once * b.warps / WARPS_MATRIX);
+    double busy_us = b.lanes_us / fmin(1, at_once * b.warps / WARPS_FULL);
+    double unit_us = most * fmax(loads_us, matrix_us + busy_us), begin = begin_us(&b);
+    double length = rounds * loops_us(&b) + (rounds - 1) * begin;
+    double all_us = fmax(memory_us(&b), b.blocks * b.sectors / t->cache * 1e6);
+    double largest = fmax(fmax(unit_us, length), all_us);
+    if (b.stages < 2) /* a block waits for its loads, then works */
+        largest = fmax(largest, fmin(unit_us, length) / at_once + fmax(unit_us, length));
+    /* what is bound by several of these at once takes longer than each */
+    return t->launch_us + begin + largest + AT_ONCE * (unit_us + length + all_us - largest);
+}

@@ -1,0 +1,31 @@
+/* What a kernel takes under a given schedule: an estimate that tells schedules apart, where the ranking's linear
+ * program (rank.h) bounds all schedules from below.
+ *
+ * Counted are
+ *   - what blocks load and store, each block its own tiles, again in each iteration of their loops: at the cache's
+ * rate, and every tensor once at memory's; rows that are shorter than a sector of memory cost the sector;
+ *   - how much of that a multiprocessor can have under way: stages times the tile of an iteration, of the blocks that
+ *     are on it at one time, against the latency of memory;
+ *   - products, padded to what the matrix unit takes; other arithmetic on whole padded tiles; special functions;
+ *   - the length of a block: its loads' latency, and what each iteration takes by itself, however little it does;
+ *   - rounds: the multiprocessor with the most blocks takes longest;
+ *   - the launch.
+ * Schedules for which there is no room (room.h) cost EF_COST_NEVER or more: the more, the further off they are. */
+#ifndef EF_TARGET_COST_H
+#define EF_TARGET_COST_H
+
+#include "kernel/schedule.h"
+#include "target/target.h"
+
+#define EF_COST_NEVER 1e12 /* microseconds */
+
+/* What is known of a kernel before its schedule is. */
+typedef struct ef_cost ef_cost;
+
+/* The graph and the target, which is a GPU, must outlive it. */
+ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *target);
+/* Microseconds, with the launch. */
+double ef_cost_us(const ef_cost *cost, const ef_schedule *schedule);
+void ef_cost_free(ef_cost *cost);
+
+#endif
