@@ -138,6 +138,24 @@ static double bytes_of(const staging *t, ef_kid id)
     return elements(t->g, t->s, t->k, n) * ef_dtype_bytes((ef_dtype)n->dtype);
 }
 
+/* Whether a block computes several products at a time. */
+static bool is_batched(const staging *t, const ef_knode *n)
+{
+    const ef_knode *b = ef_kernel_node(t->k, n->child[1]);
+    double batch = 1; /* what one operand has alone is rows or columns */
+    for (unsigned d = 2; d < n->rank && d < b->rank && d < EF_MAX_RANK; d++)
+        batch *= b->dim[d].dim == EF_UNIT ? 1 : extent(t->g, t->s, t->k, &n->dim[d]);
+    return batch > 1;
+}
+
+/* How many times as large an operand of the matrix unit is because it has fewer rows or columns than that takes. */
+static double padding(const staging *t, const ef_knode *n, unsigned operand)
+{
+    const ef_knode *x = ef_kernel_node(t->k, n->child[operand]);
+    double depth = extent(t->g, t->s, t->k, &ef_kernel_node(t->k, n->child[0])->dim[0]);
+    return is_batched(t, n) ? 1 : fmax(1, LEAST_ROWS / (elements(t->g, t->s, t->k, x) / depth));
+}
+
 /* A product whose operands are too large goes on in parts of its inner dimension, a loop of its own. */
 static bool goes_in_parts(const staging *t, const ef_knode *n, double *part)
 {
@@ -160,16 +178,6 @@ double ef_room_parts(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *
     return 1 / part;
 }
 
-/* Whether a block computes several products at a time. */
-static bool is_batched(const staging *t, const ef_knode *n)
-{
-    const ef_knode *b = ef_kernel_node(t->k, n->child[1]);
-    double batch = 1; /* what one operand has alone is rows or columns */
-    for (unsigned d = 2; d < n->rank && d < b->rank && d < EF_MAX_RANK; d++)
-        batch *= b->dim[d].dim == EF_UNIT ? 1 : extent(t->g, t->s, t->k, &n->dim[d]);
-    return batch > 1;
-}
-
 /* Whether four warps work on a product together, with operands from shared memory. */
 static bool is_grouped(const staging *t, const ef_knode *n)
 {
@@ -184,7 +192,7 @@ static double ahead(const staging *t, bool grouped)
     return grouped || t->stages <= 2 ? fmax(1, grouped ? t->stages : 1) : t->stages - 1;
 }
 
-static void count_load(staging *t, ef_kid id, bool of_product)
+static void count_load(staging *t, ef_kid id, bool of_product, double padding)
 {
     double often;
     const ef_knode *n = ef_kernel_node(t->k, id);
@@ -192,7 +200,7 @@ static void count_load(staging *t, ef_kid id, bool of_product)
     if (t->loaded[id] || !is_loaded(t->k, id))
         return;
     t->loaded[id] = true;
-    *(of_product ? &t->operand[loop] : &t->other[loop]) += often * bytes_of(t, id);
+    *(of_product ? &t->operand[loop] : &t->other[loop]) += often * padding * bytes_of(t, id);
 }
 
 static void count_product(staging *t, const ef_knode *n)
@@ -202,7 +210,7 @@ static void count_product(staging *t, const ef_knode *n)
     bool grouped = is_grouped(t, n);
     if (goes_in_parts(t, n, &part)) {
         for (unsigned i = 0; i < 2; i++) {
-            bytes += part * bytes_of(t, n->child[i]);
+            bytes += part * padding(t, n, i) * bytes_of(t, n->child[i]);
             t->loaded[n->child[i]] = true;
         }
         t->parts = fmax(t->parts, bytes * ahead(t, grouped));
@@ -212,9 +220,9 @@ static void count_product(staging *t, const ef_knode *n)
     t->grouped[loop] = t->grouped[loop] || grouped;
     for (unsigned i = 0; i < 2; i++)
         if (is_loaded(t->k, n->child[i]))
-            count_load(t, n->child[i], true);
+            count_load(t, n->child[i], true, padding(t, n, i));
         else if (!grouped || i == 1)
-            t->converted = fmax(t->converted, bytes_of(t, n->child[i]));
+            t->converted = fmax(t->converted, padding(t, n, i) * bytes_of(t, n->child[i]));
 }
 
 /* The stages of a loop hold what it loads; what a product takes from registers goes through shared memory as well. */
@@ -227,7 +235,7 @@ static double staged(staging *t, bool unit)
             count_product(t, ef_kernel_node(t->k, id));
     for (ef_kid id = 0; id < ef_kernel_nodes(t->k); id++)
         for (unsigned i = 0; !is_loaded(t->k, id) && i < ef_kernel_node(t->k, id)->count; i++)
-            count_load(t, ef_kernel_node(t->k, id)->child[i], false);
+            count_load(t, ef_kernel_node(t->k, id)->child[i], false, 1);
     for (uint32_t i = 0; i < EF_K_MAX_LOOPS; i++) {
         double other = !t->holds[i] && t->stages > 1 ? t->other[i] : 0;
         most = fmax(most, t->holds[i] ? t->operand[i] : (t->operand[i] + other) * ahead(t, t->grouped[i]));
