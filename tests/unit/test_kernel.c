@@ -734,7 +734,7 @@ static void a_widened_family_is_another(void **state)
 }
 
 /* Among few families for a GPU are the ways to organise attention that differ: one kernel that rolls over the keys, and
- * parts of the keys that are merged; with room for all kernels, and none twice but for one kernel before them. */
+ * parts of the keys that are merged. All of them can be printed and have room. */
 static void few_families_differ(void **state)
 {
     (void)state;
