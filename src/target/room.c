@@ -7,10 +7,11 @@
 
 #define THREADS 32.0        /* of a warp */
 #define THREAD_BYTES 1020.0 /* 255 registers of 4 bytes */
-#define RESERVED 1024.0     /* bytes of shared memory that a block cannot have */
-#define LEAST_ROWS 16.0     /* of a product on the matrix unit, and of a part */
-#define PART 16384.0        /* elements of what is walked through in parts */
-#define GROUP_ROWS 64.0     /* of a product that four warps work on together */
+#define OWN_BYTES 64.0  /* that a thread needs besides tiles, where all registers of a unit are those of one block */
+#define RESERVED 1024.0 /* bytes of shared memory that a block cannot have */
+#define LEAST_ROWS 16.0 /* of a product on the matrix unit, and of a part */
+#define PART 16384.0    /* elements of what is walked through in parts */
+#define GROUP_ROWS 64.0 /* of a product that four warps work on together */
 #define GROUP_WARPS 4.0
 #define GROUP_SHARED 200e3 /* bytes of shared memory that devices with such products have at least */
 #define BESIDES 1.35       /* addresses, and operands that are read ahead, for each byte of terms and operands */
@@ -98,7 +99,7 @@ typedef struct {
     bool *loaded;                                                  /* by node: counted */
     double operand[EF_K_MAX_LOOPS + 1], other[EF_K_MAX_LOOPS + 1]; /* bytes by loop; the last: without one */
     bool holds[EF_K_MAX_LOOPS + 1]; /* it has a loop inside, or a product that goes on in parts: it is no pipeline */
-    bool grouped[EF_K_MAX_LOOPS + 1];
+    bool grouped[EF_K_MAX_LOOPS + 1], product[EF_K_MAX_LOOPS + 1]; /* it has such a product, any product */
     double parts, converted; /* bytes of the parts of a product; of operands that are computed */
 } staging;
 
@@ -230,14 +231,20 @@ static double staged(staging *t, bool unit)
 {
     double most = 0;
     find_nests(t);
-    for (ef_kid id = 0; id < ef_kernel_nodes(t->k) && unit; id++)
-        if (ef_kernel_node(t->k, id)->op == EF_TILE_MATMUL)
-            count_product(t, ef_kernel_node(t->k, id));
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->k); id++) {
+        double often;
+        const ef_knode *n = ef_kernel_node(t->k, id);
+        if (n->op != EF_TILE_MATMUL)
+            continue;
+        t->product[loop_of(t, n, &often)] = true;
+        if (unit)
+            count_product(t, n);
+    }
     for (ef_kid id = 0; id < ef_kernel_nodes(t->k); id++)
         for (unsigned i = 0; !is_loaded(t->k, id) && i < ef_kernel_node(t->k, id)->count; i++)
             count_load(t, ef_kernel_node(t->k, id)->child[i], false, 1);
     for (uint32_t i = 0; i < EF_K_MAX_LOOPS; i++) {
-        double other = !t->holds[i] && t->stages > 1 ? t->other[i] : 0;
+        double other = t->product[i] && !t->holds[i] && t->stages > 1 ? t->other[i] : 0;
         most = fmax(most, t->holds[i] ? t->operand[i] : (t->operand[i] + other) * ahead(t, t->grouped[i]));
     }
     return fmax(most, t->parts) + t->converted + t->operand[EF_K_MAX_LOOPS];
@@ -274,7 +281,8 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
 {
     const ef_kernel *k = g->kernels.at[kernel];
     double warps = (double)ef_sched_value(g, s, kernel, EF_PARAM_WARPS), tile = 0, held = states(g, s, k);
-    ef_room room = {.register_room = fmin(target->register_bytes, THREADS * THREAD_BYTES * fmax(warps, 1))};
+    ef_room room = {.register_room = fmin(target->register_bytes - THREADS * OWN_BYTES * warps,
+                                          THREADS * THREAD_BYTES * fmax(warps, 1))};
     bool unit = ef_sched_value(g, s, kernel, EF_PARAM_UNIT) != 0;
     staging t = {.g = g, .s = s, .k = k, .warps = warps, .groups = target->shared_bytes >= GROUP_SHARED};
     t.stages = (double)ef_sched_value(g, s, kernel, EF_PARAM_STAGES);

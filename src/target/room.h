@@ -4,9 +4,9 @@
  * Counted are, with tiles padded to powers of two as Triton's are,
  *   - in registers: the largest tile that is computed, the states of a loop, the terms of products, and what each warp
  *     holds of the operands of a product on the matrix unit;
- *   - in shared memory: what a loop loads, for each of its stages but one (for all, where four warps work on a product
- *     together); what few stored parts add up to, whose loop stands unrolled in another; operands of products that do
- *     not change in the loop, and one that is computed;
+ *   - in shared memory: what a loop with products loads, for each of its stages but one (for all, where four warps work
+ * on a product together); what few stored parts add up to, whose loop stands unrolled in another; operands of products
+ * that do not change in the loop, and one that is computed;
  *   - elements of a product's tile, of which code generators take so many at most.
  * What compilers made of drawn schedules: docs/performance.md, "Room". */
 #ifndef EF_TARGET_ROOM_H
