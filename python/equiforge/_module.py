@@ -381,7 +381,8 @@ class OptimizedModule(nn.Module):
             arguments like the example's and which runs with no others (EquiForgeError); or None without either: then
             whatever the kernels do not fit is an EquiForgeError.
         plan: the steps, kernels and measurements.
-        original_us, optimized_us: measured times of a call of both, microseconds; 0 when not measured.
+        original_us, optimized_us: measured times of a call of both, of quick ones one of many in a row, microseconds; 0
+            when not measured.
     """
 
     plan: Plan

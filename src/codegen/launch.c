@@ -29,6 +29,22 @@ typedef struct {
     unsigned attributes;
 } cu_config;
 
+/* CUDA_KERNEL_NODE_PARAMS, second version. */
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3];
+    unsigned shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+} cu_node;
+
+/* CUgraphEdgeData: a programmatic edge goes out where the first kernel lets the next one begin. */
+typedef struct {
+    unsigned char from_port, to_port, type, reserved[5];
+} cu_edge;
+
+enum { PORT_PROGRAMMATIC = 1, EDGE_PROGRAMMATIC = 1 };
+
 static struct {
     int (*launch)(const cu_config *config, void *function, void **parameters, void **extra);
     int (*capturing)(void *stream, int *status);
@@ -37,25 +53,55 @@ static struct {
     int (*push)(void *context);
     int (*pop)(void **context);
     int (*error)(int result, const char **text);
-    bool found;
+    /* Of newer drivers: 12.3 */
+    int (*graph_create)(void **graph, unsigned flags);
+    int (*graph_add)(void **node, void *graph, void *const *from, size_t count, const cu_node *params);
+    int (*graph_connect)(void *graph, void *const *from, void *const *to, const cu_edge *edge, size_t count);
+    int (*graph_instantiate)(void **exec, void *graph, unsigned long long flags);
+    int (*graph_set)(void *exec, void *node, const cu_node *params);
+    int (*graph_launch)(void *exec, void *stream);
+    int (*graph_free)(void *graph);
+    int (*exec_free)(void *exec);
+    bool found, graphs;
 } driver;
+
+typedef struct {
+    const char *name;
+    void *to;
+} symbol;
+
+static bool find_symbols(void *library, const symbol *symbols, size_t count)
+{
+    bool all = library != NULL;
+    for (size_t i = 0; i < count && library; i++) {
+        void *address = dlsym(library, symbols[i].name);
+        memcpy(symbols[i].to, &address, sizeof address);
+        all = all && address;
+    }
+    return all;
+}
 
 static void find_driver(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const struct {
-        const char *name;
-        void *to;
-    } symbols[] = {{"cuLaunchKernelEx", &driver.launch},  {"cuStreamIsCapturing", &driver.capturing},
-                   {"cuCtxGetCurrent", &driver.current},  {"cuDevicePrimaryCtxRetain", &driver.primary},
-                   {"cuCtxPushCurrent_v2", &driver.push}, {"cuCtxPopCurrent_v2", &driver.pop},
-                   {"cuGetErrorString", &driver.error}};
-    driver.found = library != NULL;
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols && library; i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        memcpy(symbols[i].to, &symbol, sizeof symbol);
-        driver.found = driver.found && symbol;
-    }
+    const symbol launching[] = {
+        {"cuLaunchKernelEx", &driver.launch},  {"cuStreamIsCapturing", &driver.capturing},
+        {"cuCtxGetCurrent", &driver.current},  {"cuDevicePrimaryCtxRetain", &driver.primary},
+        {"cuCtxPushCurrent_v2", &driver.push}, {"cuCtxPopCurrent_v2", &driver.pop},
+        {"cuGetErrorString", &driver.error},
+    };
+    const symbol graphs[] = {
+        {"cuGraphCreate", &driver.graph_create},
+        {"cuGraphAddKernelNode_v2", &driver.graph_add},
+        {"cuGraphAddDependencies_v2", &driver.graph_connect},
+        {"cuGraphInstantiateWithFlags", &driver.graph_instantiate},
+        {"cuGraphExecKernelNodeSetParams_v2", &driver.graph_set},
+        {"cuGraphLaunch", &driver.graph_launch},
+        {"cuGraphDestroy", &driver.graph_free},
+        {"cuGraphExecDestroy", &driver.exec_free},
+    };
+    driver.found = find_symbols(library, launching, sizeof launching / sizeof *launching);
+    driver.graphs = driver.found && find_symbols(library, graphs, sizeof graphs / sizeof *graphs);
 }
 
 /* ---- recording ---- */
@@ -71,7 +117,11 @@ typedef struct {
     cu_attribute attribute;
     void *function;
     uint32_t first, count; /* parameters */
+    void *node;            /* in the graph */
 } entry;
+
+/* Launching a graph costs the host as much as a third of one kernel, however many are in it. */
+typedef enum { GRAPH_NONE, GRAPH_READY, GRAPH_IMPOSSIBLE } graph_state;
 
 struct ef_launches {
     void *context, *stream;
@@ -80,6 +130,9 @@ struct ef_launches {
     pthread_mutex_t turn; /* one call at a time */
     EF_VEC(entry) entries;
     EF_VEC(parameter) parameters;
+    graph_state state;
+    void *graph, *exec;
+    uint64_t *set; /* the addresses that the graph has */
 };
 
 ef_launches *ef_launches_new(const ef_launch_place *place, ef_diag *diag)
@@ -101,15 +154,28 @@ ef_launches *ef_launches_new(const ef_launch_place *place, ef_diag *diag)
     list->stream = (void *)(uintptr_t)place->stream; // NOLINT(performance-no-int-to-ptr): a handle
     list->addresses = place->addresses;
     list->captured = place->captured;
+    list->state = driver.graphs && !place->captured ? GRAPH_NONE : GRAPH_IMPOSSIBLE;
+    list->set = ef_xcalloc(place->addresses + 1, sizeof *list->set);
     pthread_mutex_init(&list->turn, NULL);
     return list;
+}
+
+static void forget_graph(ef_launches *list)
+{
+    if (list->exec)
+        driver.exec_free(list->exec);
+    if (list->graph)
+        driver.graph_free(list->graph);
+    list->exec = list->graph = NULL;
 }
 
 void ef_launches_free(ef_launches *list)
 {
     if (!list)
         return;
+    forget_graph(list);
     pthread_mutex_destroy(&list->turn);
+    free(list->set);
     ef_vec_free(&list->entries);
     ef_vec_free(&list->parameters);
     free(list);
@@ -150,19 +216,117 @@ bool ef_launches_value(ef_launches *list, uint64_t value)
 
 /* ---- launching ---- */
 
-/* The driver copies the parameters before it returns. */
-static int launch_one(ef_launches *list, entry *e, const uint64_t *address)
+static bool is_empty(const entry *e)
 {
-    void *pointer[EF_LAUNCH_PARAMETERS];
-    if (!e->config.grid[0] || !e->config.grid[1] || !e->config.grid[2])
-        return 0;
+    return !e->config.grid[0] || !e->config.grid[1] || !e->config.grid[2];
+}
+
+/* Where the parameters of a launch are. The driver copies them before it returns. */
+static void point(ef_launches *list, const entry *e, const uint64_t *address, void *pointer[EF_LAUNCH_PARAMETERS])
+{
     for (uint32_t i = 0; i < e->count; i++) {
         parameter *p = &list->parameters.at[e->first + i];
         pointer[i] = p->fixed ? (void *)&p->value : (void *)&address[p->which];
     }
-    e->config.attribute = e->config.attributes ? &e->attribute : NULL;
-    return driver.launch(&e->config, e->function, pointer, NULL);
 }
+
+static int launch_each(ef_launches *list, const uint64_t *address)
+{
+    void *pointer[EF_LAUNCH_PARAMETERS];
+    int result = 0;
+    for (uint32_t i = 0; i < list->entries.count && result == 0; i++) {
+        entry *e = &list->entries.at[i];
+        if (is_empty(e))
+            continue;
+        point(list, e, address, pointer);
+        e->config.attribute = e->config.attributes ? &e->attribute : NULL;
+        result = driver.launch(&e->config, e->function, pointer, NULL);
+    }
+    return result;
+}
+
+/* ---- launching as a graph ---- */
+
+static cu_node node_of(const ef_launches *list, const entry *e, void **pointer)
+{
+    return (cu_node){.function = e->function,
+                     .grid = {e->config.grid[0], e->config.grid[1], e->config.grid[2]},
+                     .block = {e->config.block[0], 1, 1},
+                     .shared = e->config.shared,
+                     .parameters = pointer,
+                     .context = list->context};
+}
+
+/* A chain of kernels. */
+static bool build_graph(ef_launches *list, const uint64_t *address)
+{
+    void *pointer[EF_LAUNCH_PARAMETERS], *before = NULL;
+    const cu_edge full = {0}, programmatic = {.from_port = PORT_PROGRAMMATIC, .type = EDGE_PROGRAMMATIC};
+    if (driver.graph_create(&list->graph, 0) != 0)
+        return false;
+    for (uint32_t i = 0; i < list->entries.count; i++) {
+        entry *e = &list->entries.at[i];
+        if (is_empty(e))
+            continue;
+        point(list, e, address, pointer);
+        cu_node node = node_of(list, e, pointer);
+        if (driver.graph_add(&e->node, list->graph, NULL, 0, &node) != 0)
+            return false;
+        const cu_edge *edge = e->config.attributes ? &programmatic : &full;
+        if (before && driver.graph_connect(list->graph, &before, &e->node, edge, 1) != 0)
+            return false;
+        before = e->node;
+    }
+    return before && driver.graph_instantiate(&list->exec, list->graph, 0) == 0;
+}
+
+static bool has_other_addresses(const ef_launches *list, const entry *e, const uint64_t *address)
+{
+    for (uint32_t i = 0; i < e->count; i++) {
+        const parameter *p = &list->parameters.at[e->first + i];
+        if (!p->fixed && address[p->which] != list->set[p->which])
+            return true;
+    }
+    return false;
+}
+
+/* Launches that are under way keep the addresses they were launched with. */
+static int launch_graph(ef_launches *list, const uint64_t *address)
+{
+    void *pointer[EF_LAUNCH_PARAMETERS];
+    for (uint32_t i = 0; i < list->entries.count; i++) {
+        entry *e = &list->entries.at[i];
+        if (is_empty(e) || !has_other_addresses(list, e, address))
+            continue;
+        point(list, e, address, pointer);
+        cu_node node = node_of(list, e, pointer);
+        int result = driver.graph_set(list->exec, e->node, &node);
+        if (result) {
+            list->state = GRAPH_IMPOSSIBLE; /* some nodes have the new addresses, others do not */
+            return launch_each(list, address);
+        }
+    }
+    memcpy(list->set, address, list->addresses * sizeof *address);
+    return driver.graph_launch(list->exec, list->stream);
+}
+
+/* The first call of a list launches its kernels one by one: what is wrong with them shows as the driver's error for
+ * that one. */
+static int launch_all(ef_launches *list, const uint64_t *address)
+{
+    if (list->state == GRAPH_READY)
+        return launch_graph(list, address);
+    int result = launch_each(list, address);
+    if (result == 0 && list->state == GRAPH_NONE) {
+        list->state = build_graph(list, address) ? GRAPH_READY : GRAPH_IMPOSSIBLE;
+        memcpy(list->set, address, list->addresses * sizeof *address);
+        if (list->state == GRAPH_IMPOSSIBLE)
+            forget_graph(list);
+    }
+    return result;
+}
+
+/* ---- a call ---- */
 
 /* The default stream cannot be captured. Where the driver does not say, the launches themselves fail. */
 static bool is_capturing(void *stream)
@@ -187,8 +351,7 @@ int ef_launches_call(ef_launches *list, const uint64_t *address)
     if (result)
         return result;
     pthread_mutex_lock(&list->turn);
-    for (uint32_t i = 0; i < list->entries.count && result == 0; i++)
-        result = launch_one(list, &list->entries.at[i], address);
+    result = launch_all(list, address);
     pthread_mutex_unlock(&list->turn);
     if (before != list->context)
         driver.pop(&before);

@@ -86,6 +86,13 @@ def written():
     return text.splitlines()
 
 
+def graphs():
+    # Launched; nodes that got other parameters; there.
+    found = (ctypes.c_uint64 * 3)()
+    driver.fake_cuda_graphs(found)
+    return list(found)
+
+
 def line(sizes, grid, threads, *values, overlap=0, shared=0, stream=0x70):
     values = " ".join(f"{x.data_ptr() if isinstance(x, torch.Tensor) else x:x}" for x in values)
     head = f"launch {sizes} grid {grid} 1 1 threads {threads} shared {shared} stream {stream:x} overlap {overlap}"
@@ -138,6 +145,34 @@ for x in (a, b, a):
         line("8448888", 8, 256, t, 0x3F000000, 4000, (1 << 64) - (1 << 40), y, 0, 0, overlap=1),
     ]
 assert by_triton == 2
+""",
+    "one graph": """
+import gc
+w = on_gpu(torch.ones(4096))
+for refused, launched in ((0, 3), (1, 0), (2, 0)):
+    kernels, by_triton, before = kernels_of(SOURCE, SIZES), 0, graphs()
+    kernels([w, w])
+    driver.fake_cuda_refuse(refused)
+    for _ in range(4):  # once one by one, then as a graph
+        (y,) = kernels([w, w])
+        assert [text.split()[1] for text in written()] == ["88888", "8448888"] and by_triton == 2
+    assert graphs()[0] - before[0] == launched
+    kernels = None
+    gc.collect()
+    assert graphs()[2] == 0
+driver.fake_cuda_refuse(0)
+a, b, y = (on_gpu(torch.ones(4096)) for _ in range(3))
+_kernels._fresh = lambda _: (lambda shape, strides, dtype: y, "")
+kernels = kernels_of(SOURCE, SIZES)
+by_triton = 0
+for x in (a, a, a):  # the first two come with results of their own
+    kernels([x, w])
+before = graphs()
+written()
+for x, changed in ((a, 0), (b, 1), (b, 1), (a, 2)):  # only the first kernel reads x
+    kernels([x, w])
+    assert graphs()[1] - before[1] == changed
+    assert written()[0].split(": ")[1].split()[0] == f"{x.data_ptr():x}"
 """,
     "one tensor given twice": """
 kernels = kernels_of(SOURCE, SIZES)

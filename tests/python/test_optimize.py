@@ -13,7 +13,7 @@ from test_end_to_end import difference, untuned
 import equiforge
 from bench.workloads import workload
 from equiforge import EquiForgeError
-from equiforge._optimize import compare
+from equiforge._optimize import compare, in_turns
 
 
 @pytest.fixture(autouse=True)
@@ -253,3 +253,27 @@ def test_what_cannot_be_done():
         equiforge.optimize(module, inputs, target="abacus")
     with pytest.raises(EquiForgeError, match="budget"):
         equiforge.optimize(module, inputs, budget="soon")
+
+
+class IdleClock:
+    """A device that takes 100 us to begin, whatever is called, as an idle one does; calls take what they say."""
+
+    def once(self, call):
+        self.us = 0.0
+        call()
+        return 100.0 + self.us
+
+    def call(self, us):
+        def take():
+            self.us += us
+
+        return take
+
+
+def test_quick_calls_are_compared_in_rows():
+    """What an idle device takes to begin is not a part of each call: the faster one of two was refused for it."""
+    clock = IdleClock()
+    slow, fast = in_turns([clock.call(30.0), clock.call(15.0)], clock, 1e6)
+    assert 30 <= slow < 36 and 15 <= fast < 21
+    assert in_turns([clock.call(5e3), clock.call(1e4)], clock, 1e6) == [5.1e3, 1.01e4]
+    assert in_turns([clock.call(30.0), clock.call(15.0)], clock, 200.0) == [130.0, 115.0]  # no time for more

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -31,7 +32,8 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static char written[1 << 20];
 static size_t length;
 static uint64_t launches, failing, capturing;
-static int quiet;
+static int quiet, refused;
+static uint64_t counted[3];
 static _Thread_local void *current = (void *)0x1000;
 
 static void print(const char *format, ...)
@@ -50,11 +52,8 @@ static void print_value(const char *at, int size)
     print(" %llx", (unsigned long long)value);
 }
 
-static void print_launch(const config *c, const char *sizes, void **parameter)
+static void print_launch(const config *c, const char *sizes, int overlap, void **parameter)
 {
-    int overlap = 0;
-    for (unsigned i = 0; i < c->count; i++)
-        overlap |= c->attributes[i].id == 6 && c->attributes[i].value.value;
     print("launch %s grid %u %u %u threads %u shared %u stream %zx overlap %d context %zx:", sizes, c->grid[0],
           c->grid[1], c->grid[2], c->block[0] * c->block[1] * c->block[2], c->shared, (size_t)c->stream, overlap,
           (size_t)current);
@@ -84,6 +83,20 @@ EXPORT void fake_cuda_reset(uint64_t fail, uint64_t capture, int silent)
     quiet = silent;
 }
 
+/* Graphs are refused from here on: 1 when they are made, 2 when parameters are set. 0: never. */
+EXPORT void fake_cuda_refuse(int what);
+EXPORT void fake_cuda_refuse(int what)
+{
+    refused = what;
+}
+
+/* How many graphs were launched, nodes were given other parameters, and graphs are there. */
+EXPORT void fake_cuda_graphs(uint64_t found[3]);
+EXPORT void fake_cuda_graphs(uint64_t found[3])
+{
+    memcpy(found, counted, sizeof counted);
+}
+
 /* The context of this thread; 0: none. */
 EXPORT void fake_cuda_context(uint64_t context);
 EXPORT void fake_cuda_context(uint64_t context)
@@ -100,12 +113,137 @@ EXPORT int cuLaunchKernelEx(const config *c, void *function, void **parameter, v
     if (quiet)
         return 0;
     pthread_mutex_lock(&turn);
-    int result = ++launches == failing ? 719 : 0;
+    int result = ++launches == failing ? 719 : 0, overlap = 0;
+    for (unsigned i = 0; i < c->count; i++)
+        overlap |= c->attributes[i].id == 6 && c->attributes[i].value.value;
     if (!result)
-        print_launch(c, function, parameter);
+        print_launch(c, function, overlap, parameter);
     pthread_mutex_unlock(&turn);
     return result;
 }
+
+/* ---- graphs ---- */
+
+typedef struct {
+    const char *function;
+    unsigned grid[3], block[3], shared;
+    void **parameter, **extra, *kernel, *context;
+} node_params;
+
+typedef struct {
+    unsigned char from, to, type, reserved[5];
+} edge_data;
+
+typedef struct {
+    config config;
+    const char *sizes;
+    char value[16][8];
+    int overlap, connected;
+} node;
+
+typedef struct {
+    node node[4];
+    int nodes;
+} graph;
+
+static void set_node(node *n, const node_params *p)
+{
+    n->sizes = p->function;
+    n->config = (config){.shared = p->shared};
+    memcpy(n->config.grid, p->grid, sizeof p->grid);
+    memcpy(n->config.block, p->block, sizeof p->block);
+    for (int i = 0; n->sizes[i]; i++)
+        memcpy(n->value[i], p->parameter[i], (size_t)(n->sizes[i] - '0'));
+}
+
+EXPORT int cuGraphCreate(graph **made, unsigned flags);
+EXPORT int cuGraphCreate(graph **made, unsigned flags)
+{
+    (void)flags;
+    if (refused == 1)
+        return 801;
+    *made = calloc(1, sizeof **made);
+    counted[2]++;
+    return 0;
+}
+
+EXPORT int cuGraphAddKernelNode_v2(node **made, graph *g, node *const *from, size_t count, const node_params *params);
+EXPORT int cuGraphAddKernelNode_v2(node **made, graph *g, node *const *from, size_t count, const node_params *params)
+{
+    (void)from;
+    (void)count;
+    *made = &g->node[g->nodes++];
+    set_node(*made, params);
+    return 0;
+}
+
+/* From each node to the next. */
+EXPORT int cuGraphAddDependencies_v2(graph *g, node *const *from, node *const *to, const edge_data *edge, size_t count);
+EXPORT int cuGraphAddDependencies_v2(graph *g, node *const *from, node *const *to, const edge_data *edge, size_t count)
+{
+    (void)g;
+    if (count != 1 || *to != *from + 1 || edge->from != edge->type)
+        return 1;
+    (*to)->connected = 1;
+    (*to)->overlap = edge->type;
+    return 0;
+}
+
+EXPORT int cuGraphInstantiateWithFlags(graph **exec, graph *g, unsigned long long flags);
+EXPORT int cuGraphInstantiateWithFlags(graph **exec, graph *g, unsigned long long flags)
+{
+    (void)flags;
+    for (int i = 1; i < g->nodes; i++)
+        if (!g->node[i].connected)
+            return 1;
+    *exec = g;
+    return 0;
+}
+
+EXPORT int cuGraphExecKernelNodeSetParams_v2(graph *exec, node *n, const node_params *params);
+EXPORT int cuGraphExecKernelNodeSetParams_v2(graph *exec, node *n, const node_params *params)
+{
+    (void)exec;
+    if (refused == 2)
+        return 910;
+    counted[1]++;
+    set_node(n, params);
+    return 0;
+}
+
+EXPORT int cuGraphLaunch(graph *exec, void *stream);
+EXPORT int cuGraphLaunch(graph *exec, void *stream)
+{
+    pthread_mutex_lock(&turn);
+    counted[0]++;
+    for (int i = 0; i < exec->nodes && !quiet; i++) {
+        void *parameter[16];
+        for (int k = 0; k < 16; k++)
+            parameter[k] = exec->node[i].value[k];
+        exec->node[i].config.stream = stream;
+        print_launch(&exec->node[i].config, exec->node[i].sizes, exec->node[i].overlap, parameter);
+    }
+    pthread_mutex_unlock(&turn);
+    return 0;
+}
+
+EXPORT int cuGraphDestroy(graph *g);
+EXPORT int cuGraphDestroy(graph *g)
+{
+    free(g);
+    counted[2]--;
+    return 0;
+}
+
+/* The graph itself. */
+EXPORT int cuGraphExecDestroy(graph *exec);
+EXPORT int cuGraphExecDestroy(graph *exec)
+{
+    (void)exec;
+    return 0;
+}
+
+/* ---- streams and contexts ---- */
 
 EXPORT int cuStreamIsCapturing(void *stream, int *status);
 EXPORT int cuStreamIsCapturing(void *stream, int *status)
