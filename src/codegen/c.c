@@ -151,9 +151,11 @@ static void plan_iter(ef_c *c, uint32_t at)
     uint64_t whole = ef_sched_whole(c->graph, c->schedule, c->kernel, at);
     uint64_t trips = ef_sched_trips(c->graph, c->schedule, c->kernel, at);
     const c_iter *outer = iter->outer == EF_NONE ? NULL : &c->iter[iter->outer];
+    ef_part_run run[EF_K_MAX_RUNS];
+    bool all = ef_sched_runs(c->graph, c->schedule, c->kernel, at, run) == 0;
     out->room = ef_sched_tile(c->graph, c->schedule, c->kernel, at);
     out->fixed = !outer || outer->fixed;
-    if (trips == 1 && iter->kind != EF_ITER_PICK) {
+    if (all && trips == 1 && iter->kind != EF_ITER_PICK) {
         out->start = outer ? outer->start : ef_index_const(c->ix, 0);
         out->position = ef_index_const(c->ix, 0);
         out->len = outer ? outer->len : ef_c_text(c, "%" PRIu64, whole);
@@ -164,6 +166,8 @@ static void plan_iter(ef_c *c, uint32_t at)
     uint64_t limit = iter->kind == EF_ITER_PICK ? whole : ef_sched_var(c->graph, c->schedule, ef_axis_var(iter->axis));
     out->start = ef_index_name(c->ix, out->name, limit);
     out->position = ef_index_div(c->ix, outer ? ef_index_sub(c->ix, out->start, outer->start) : out->start, out->room);
+    if (!all)
+        out->position = ef_index_name(c->ix, ef_c_text(c, "p%u", at), trips);
     out->fixed = out->fixed && whole % out->room == 0;
     out->len = out->fixed ? ef_c_text(c, "%" PRIu64, out->room) : ef_c_text(c, "n_%s_%u", base, at);
 }
@@ -337,7 +341,29 @@ static bool is_uneven(const ef_kernel *k)
     return false;
 }
 
-/* The loops of the grid; an iterator that divides another's block counts positions, since its bounds would move. */
+/* Where an iterator begins whose positions p are counted: the parts that are there are numbered through. */
+static const char *start_of(ef_c *c, uint32_t at)
+{
+    ef_part_run run[EF_K_MAX_RUNS];
+    unsigned runs = ef_sched_runs(c->graph, c->schedule, c->kernel, at, run);
+    const char *place = ef_c_text(c, "p%u", at);
+    uint64_t before = 0;
+    for (unsigned i = 0; i < runs; before += run[i++].count) {
+        const char *own = ef_c_text(c, "p%u + %" PRIu64, at, run[i].first - before);
+        place = i ? ef_c_text(c, "(p%u < %" PRIu64 " ? %s : %s)", at, before, place, own) : own;
+    }
+    return ef_c_text(c, "%s + (%s) * %" PRIu64, outer_start(c, at), place, c->iter[at].room);
+}
+
+/* Whether an iterator of the grid counts positions: one that divides another's block, since its bounds would move, and
+ * one of which not all parts are there. */
+static bool counts_positions(ef_c *c, uint32_t at)
+{
+    ef_part_run run[EF_K_MAX_RUNS];
+    return c->kernel->iters.at[at].outer != EF_NONE || ef_sched_runs(c->graph, c->schedule, c->kernel, at, run) > 0;
+}
+
+/* The loops of the grid. */
 static unsigned open_grid(ef_c *c)
 {
     const ef_kernel *k = c->kernel;
@@ -351,7 +377,7 @@ static unsigned open_grid(ef_c *c)
         const c_iter *iter = &c->iter[i];
         if (!iter->name)
             continue;
-        if (k->iters.at[i].outer == EF_NONE)
+        if (!counts_positions(c, i))
             ef_c_line(c, "for (long %s = 0; %s < %s; %s += %" PRIu64 ")", iter->name, iter->name, outer_end(c, i),
                       iter->name, iter->room);
         else
@@ -361,9 +387,8 @@ static unsigned open_grid(ef_c *c)
     ef_c_line(c, "{");
     c->indent++;
     for (uint32_t i = 0; i < k->grid; i++) {
-        if (c->iter[i].name && k->iters.at[i].outer != EF_NONE)
-            ef_c_line(c, "const long %s = ef_least(%s + p%u * %" PRIu64 ", %s);", c->iter[i].name, outer_start(c, i), i,
-                      c->iter[i].room, outer_end(c, i));
+        if (c->iter[i].name && counts_positions(c, i))
+            ef_c_line(c, "const long %s = ef_least(%s, %s);", c->iter[i].name, start_of(c, i), outer_end(c, i));
         print_length(c, i);
     }
     return loops;

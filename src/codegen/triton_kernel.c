@@ -15,8 +15,10 @@ static void plan_iter(ef_t *t, uint32_t at)
     uint64_t whole = ef_sched_whole(t->graph, t->schedule, t->kernel, at);
     uint64_t trips = ef_sched_trips(t->graph, t->schedule, t->kernel, at);
     const t_iter *outer = iter->outer == EF_NONE ? NULL : &t->iter[iter->outer];
+    ef_part_run run[EF_K_MAX_RUNS];
+    bool all = ef_sched_runs(t->graph, t->schedule, t->kernel, at, run) == 0;
     out->room = ef_sched_tile(t->graph, t->schedule, t->kernel, at);
-    if (trips == 1 && iter->kind != EF_ITER_PICK) {
+    if (all && trips == 1 && iter->kind != EF_ITER_PICK) {
         out->start = outer ? outer->start : ef_index_const(t->ix, 0);
         out->position = ef_index_const(t->ix, 0);
         out->len = outer ? outer->len : NULL;
@@ -27,6 +29,8 @@ static void plan_iter(ef_t *t, uint32_t at)
     out->name = ef_t_text(t, "at_%s_%" PRIu32, base, at);
     out->start = out->variable = ef_index_name(t->ix, out->name, limit);
     out->position = ef_index_div(t->ix, outer ? ef_index_sub(t->ix, out->start, outer->start) : out->start, out->room);
+    if (!all)
+        out->position = ef_index_name(t->ix, ef_t_text(t, "part_%s_%" PRIu32, base, at), trips);
     bool fixed = (!outer || !outer->len) && whole % out->room == 0;
     out->len = fixed ? NULL : ef_t_text(t, "n_%s_%" PRIu32, base, at);
 }
@@ -99,10 +103,28 @@ static bool is_wide(const ef_t *t)
 
 /* ---- the grid ---- */
 
+/* The parts that are there are numbered through: what this one's number would be if all were. */
+static const char *place_of_part(ef_t *t, uint32_t at, const char *position)
+{
+    ef_part_run run[EF_K_MAX_RUNS];
+    unsigned runs = ef_sched_runs(t->graph, t->schedule, t->kernel, at, run);
+    const char *number = ef_t_index(t, t->iter[at].position), *place;
+    if (!runs)
+        return position;
+    ef_t_line(t, 0, "%s = %s", number, position);
+    place = run[0].first ? ef_t_text(t, "%s + %" PRIu64, number, run[0].first) : number;
+    uint64_t before = run[0].count;
+    for (unsigned i = 1; i < runs; before += run[i++].count)
+        place = ef_t_text(t, "tl.where(%s < %" PRIu64 ", %s, %s + %" PRIu64 ")", number, before, place, number,
+                          run[i].first - before);
+    return ef_t_text(t, "(%s)", place);
+}
+
 static void print_grid_iter(ef_t *t, uint32_t at, const char *position)
 {
     t_iter *iter = &t->iter[at];
     uint32_t outer = t->kernel->iters.at[at].outer;
+    position = place_of_part(t, at, position);
     const char *start = iter->room == 1 ? position : ef_t_text(t, "%s * %" PRIu64, position, iter->room);
     if (outer != EF_NONE)
         start = ef_t_text(t, "%s + %s", ef_t_index(t, t->iter[outer].start), start);
@@ -157,11 +179,14 @@ static uint64_t print_grid(ef_t *t)
     uint64_t blocks = ef_sched_blocks(t->graph, t->schedule, t->kernel);
     const char **position = ef_xcalloc(t->kernel->grid + 1, sizeof *position);
     const char *block = t->wide ? "tl.program_id(0).to(tl.int64)" : "tl.program_id(0)";
+    bool asked = blocks > 1;
+    for (uint32_t i = 0; i < t->kernel->grid; i++)
+        asked = asked || t->iter[i].name; /* one part of several may be all that is there */
     if (blocks > INT32_MAX)
         ef_t_fail(t, "it has %" PRIu64 " blocks", blocks);
     if (blocks > 1 && ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_ORDER))
         ef_t_line(t, 0, "block = %" PRIu64 " - %s", blocks - 1, block);
-    else if (blocks > 1)
+    else if (asked)
         ef_t_line(t, 0, "block = %s", block);
     find_positions(t, position, blocks);
     group_positions(t, position, blocks, ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_GROUP));
@@ -212,7 +237,7 @@ static void print_store(ef_t *t, const ef_kstore *store, t_frame *frame)
         if (!(store->once >> i & 1) || ef_index_is_const(t->ix, t->iter[i].position, &position))
             continue;
         const char *first = ef_t_text(t, "(%s == 0)", ef_t_index(t, t->iter[i].position));
-        mask = mask ? ef_t_text(t, "%s & %s", mask, first) : first;
+        mask = mask ? ef_t_text(t, "tl.where(%s, %s, False)", first, mask) : first;
     }
     if (value.axes != axes && !value.literal && value.axes != (1u << frame->rank) - 1)
         value = ef_t_full(t, frame, value);

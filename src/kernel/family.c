@@ -285,6 +285,20 @@ uint64_t ef_kgraph_family_without(const ef_kgraph *g, const bool *gone)
 
 /* ---- one kernel ---- */
 
+/* A dimension, and how many positions it has where that depends on masks. */
+static uint64_t hash_dim(const ef_kgraph *g, ef_dim dim)
+{
+    const ef_var *atom;
+    uint64_t hash = dim;
+    for (unsigned i = 0, count = ef_dim_atoms(g->ctx, dim, &atom); i < count; i++) {
+        const ef_var_info *info = ef_var_at(g->ctx, atom[i]);
+        for (uint32_t p = 0; info->kind == EF_VAR_COUNT && p < g->parts.count; p++)
+            if (g->parts.at[p].axis == info->axis)
+                hash = mix(hash, ef_hash(g->parts.at[p].run, g->parts.at[p].runs * sizeof *g->parts.at[p].run));
+    }
+    return hash;
+}
+
 /* What stands in a buffer does not matter, only which are the same. */
 static void number_buffers(const ef_kgraph *g, const ef_kernel *k, uint64_t *buffer)
 {
@@ -296,7 +310,7 @@ static void number_buffers(const ef_kgraph *g, const ef_kernel *k, uint64_t *buf
         const ef_kbuffer *b = &g->buffers.at[node->attr];
         uint64_t hash = mix(++count, mix(b->dtype, b->rank));
         for (unsigned i = 0; i < b->rank; i++)
-            hash = mix(hash, b->dim[i]);
+            hash = mix(hash, hash_dim(g, b->dim[i]));
         buffer[node->attr] = hash | 1;
     }
 }

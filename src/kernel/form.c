@@ -549,6 +549,7 @@ static bool form(ef_former *f, ef_expr top)
     prune(f->graph);
     for (uint32_t i = 0; i < f->graph->kernels.count; i++)
         ef_join_variables(f->graph, f->graph->kernels.at[i]);
+    ef_kgraph_find_parts(f->graph);
     add_kernel_params(f->graph);
     find_lives(f->graph);
     return true;
@@ -625,6 +626,7 @@ void ef_kgraph_free(ef_kgraph *graph)
     ef_vec_free(&graph->kernels);
     ef_vec_free(&graph->buffers);
     ef_vec_free(&graph->params);
+    ef_vec_free(&graph->parts);
     ef_vec_free(&graph->outputs);
     ef_vec_free(&graph->output_type);
     ef_arena_free(graph->arena);

@@ -130,6 +130,19 @@ typedef struct {
     uint32_t kernel;
 } ef_kparam;
 
+/* Runs of positions outside of which nothing that is reduced along an axis is seen: parts of it that meet none of them
+ * are left out (parts.c). */
+#define EF_K_MAX_RUNS 4u
+typedef struct {
+    uint64_t from, to; /* without `to` */
+} ef_krun;
+
+typedef struct {
+    ef_axis axis;
+    unsigned runs;
+    ef_krun run[EF_K_MAX_RUNS]; /* ascending */
+} ef_kparts;
+
 typedef struct {
     ef_ctx *ctx;
     ef_arena *arena;
@@ -142,6 +155,7 @@ typedef struct {
     EF_VEC(ef_kbuffer) buffers;  /* the inputs come first */
     EF_VEC(ef_kernel *) kernels; /* in an order in which they can run */
     EF_VEC(ef_kparam) params;
+    EF_VEC(ef_kparts) parts; /* axes of which not all parts are there */
 } ef_kgraph;
 
 /* The kernel graph of a program. Tensor-level operators that are not tiled become kernels of their own, tiled along

@@ -98,6 +98,9 @@ void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const
 /* join.c: makes one variable, in this kernel, of variables that it has side by side only. */
 void ef_join_variables(ef_kgraph *graph, ef_kernel *kernel);
 
+/* parts.c: finds the axes of which not all parts need to be there. */
+void ef_kgraph_find_parts(ef_kgraph *graph);
+
 /* wrap.c: lowers an operator that is not tiled, with a grid over its output dimensions. */
 unsigned ef_wrap(ef_lowering *l, ef_expr e, bool copy, ef_kid *out);
 

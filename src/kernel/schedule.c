@@ -30,11 +30,41 @@ static uint32_t find_param(const ef_kgraph *g, ef_axis axis)
     return found;
 }
 
+unsigned ef_sched_parts(const ef_kgraph *g, const ef_schedule *s, ef_axis axis, ef_part_run run[EF_K_MAX_RUNS])
+{
+    const ef_kparts *parts = NULL;
+    unsigned runs = 0;
+    for (uint32_t i = 0; i < g->parts.count; i++)
+        parts = g->parts.at[i].axis == axis ? &g->parts.at[i] : parts;
+    uint64_t tile = parts ? s->value[find_param(g, axis)] : 1;
+    for (unsigned i = 0; parts && i < parts->runs; i++) {
+        uint64_t first = parts->run[i].from / tile, end = (parts->run[i].to - 1) / tile + 1;
+        uint64_t before = runs ? run[runs - 1].first + run[runs - 1].count : 0;
+        if (runs && first <= before)
+            run[runs - 1].count += end > before ? end - before : 0;
+        else
+            run[runs++] = (ef_part_run){first, end - first};
+    }
+    return runs;
+}
+
+static uint64_t count_parts(const ef_part_run *run, unsigned runs)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < runs; i++)
+        count += run[i].count;
+    return count;
+}
+
 uint64_t ef_sched_var(const ef_kgraph *g, const ef_schedule *s, ef_var var)
 {
     const ef_var_info *info = ef_var_at(g->ctx, var);
+    ef_part_run run[EF_K_MAX_RUNS];
     if (info->kind != EF_VAR_COUNT)
         return info->extent;
+    unsigned runs = ef_sched_parts(g, s, info->axis, run);
+    if (runs)
+        return count_parts(run, runs);
     uint64_t whole = ef_sched_var(g, s, ef_axis_var(info->axis));
     uint32_t param = find_param(g, info->axis);
     if (ef_axis_level(info->axis) > 0 && find_param(g, ef_axis_of(ef_axis_var(info->axis), 0)) != EF_NONE)
@@ -66,8 +96,19 @@ uint64_t ef_sched_tile(const ef_kgraph *g, const ef_schedule *s, const ef_kernel
     return i->kind == EF_ITER_PICK ? 1 : least(s->value[i->param], ef_sched_whole(g, s, k, iter));
 }
 
+unsigned ef_sched_runs(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, uint32_t iter,
+                       ef_part_run run[EF_K_MAX_RUNS])
+{
+    const ef_iter *i = &k->iters.at[iter];
+    return i->kind == EF_ITER_GRID ? ef_sched_parts(g, s, i->axis, run) : 0;
+}
+
 uint64_t ef_sched_trips(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, uint32_t iter)
 {
+    ef_part_run run[EF_K_MAX_RUNS];
+    unsigned runs = ef_sched_runs(g, s, k, iter, run);
+    if (runs)
+        return count_parts(run, runs);
     uint64_t tile = ef_sched_tile(g, s, k, iter);
     return tile ? (ef_sched_whole(g, s, k, iter) + tile - 1) / tile : 0;
 }

@@ -46,6 +46,16 @@ uint64_t ef_sched_dim(const ef_kgraph *graph, const ef_schedule *schedule, ef_di
 uint64_t ef_sched_tile(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel, uint32_t iter);
 /* What it divides: the block of the outer iterator or the whole variable. */
 uint64_t ef_sched_whole(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel, uint32_t iter);
+/* Of an axis's parts under a schedule, which are there: runs of neighbours, in order; they are numbered through from 0.
+ * Returns the runs, 0 when all parts are there. */
+typedef struct {
+    uint64_t first, count;
+} ef_part_run;
+unsigned ef_sched_parts(const ef_kgraph *graph, const ef_schedule *schedule, ef_axis axis,
+                        ef_part_run run[EF_K_MAX_RUNS]);
+/* The same for an iterator's positions. */
+unsigned ef_sched_runs(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel, uint32_t iter,
+                       ef_part_run run[EF_K_MAX_RUNS]);
 /* How many positions it has. */
 uint64_t ef_sched_trips(const ef_kgraph *graph, const ef_schedule *schedule, const ef_kernel *kernel, uint32_t iter);
 /* How many blocks a kernel has. */

@@ -421,13 +421,26 @@ static double memory_us(const block *b)
     return bytes / b->c->target->memory * 1e6;
 }
 
+/* The part of a loop's iterations that a block visits, of the blocks that are there. */
+static double visited(const block *b, uint32_t loop)
+{
+    const ef_kernel *k = b->c->k;
+    ef_part_run run[EF_K_MAX_RUNS];
+    uint32_t outer = k->iters.at[k->loops.at[loop].iter].outer;
+    if (outer == EF_NONE || ef_sched_runs(b->c->g, b->s, k, outer, run) == 0)
+        return b->c->visited[loop];
+    double tile = (double)ef_sched_tile(b->c->g, b->s, k, outer);
+    double all = ceil((double)ef_sched_whole(b->c->g, b->s, k, outer) / tile);
+    return fmin(1, b->c->visited[loop] * all / (double)ef_sched_trips(b->c->g, b->s, k, outer));
+}
+
 static void measure_loops(block *b)
 {
     const ef_kernel *k = b->c->k;
     for (uint32_t i = 0; i < k->loops.count && i < EF_K_MAX_LOOPS; i++) {
         uint32_t iter = k->loops.at[i].iter;
         double trips = (double)ef_sched_trips(b->c->g, b->s, k, iter);
-        b->trips[i] = fmax(1, trips * b->c->visited[i]);
+        b->trips[i] = fmax(1, trips * visited(b, i));
         b->unrolled[i] = trips <= 1 || (k->iters.at[iter].kind == EF_ITER_PICK && trips <= MOST_UNROLLED);
     }
 }

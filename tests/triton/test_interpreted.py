@@ -66,6 +66,12 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
         assert "elements" in str(refusal)  # too large without the matrix unit
 
 
+@pytest.mark.parametrize("tiles", ["s.0=64,s.1=16", "s.0=256,s.1=32", "s.0=600,s.1=128", "s.0=48,s.1=48,order=1"])
+def test_parts_that_a_mask_empties_are_left_out(tiles, tmp_path):
+    """At its own size: the first 3 and the last 40 of 600 positions."""
+    check("tests/derivations/sink_window_split.ef", ["--schedule", tiles], tmp_path, seed=5)
+
+
 @pytest.mark.parametrize(("dtype", "most"), [("bf16", 1e-2), ("f32", 1e-5), ("f64", 1e-12)])
 def test_other_types(dtype, most, tmp_path):
     file = tmp_path / "typed.ef"

@@ -19,6 +19,21 @@
 
 #define NORMAL_ROLL "repaired(max, repaired(sum, sum, mul(c, div(s, t))), mul(c, exp(sub(s, t))), c)"
 
+#define SPLIT_MASKED(name, mask)                                                                                     \
+    "program " name "\ndim h = 2\ndim d = 4\ndim s = 40\ndim e = 3\n"                                                \
+    "input q: f32[h, 1, d]\ninput k: f32[h, s, d]\ninput v: f32[h, s, e]\ninput bias: f32[h, 1, 1]\n"                \
+    "at = view[h.0, s.0, s.1](iota[s])\n"                                                                            \
+    "A = select(" mask ", add(view[h.0, s.0, s.1](bias), tile_matmul(view[h.0, s.0, s.1](q), "                       \
+    "transpose[0, 2, 1](view[h.0, s.0, s.1](k)))), -inf)\n"                                                          \
+    "mt = reduce[max, -1](A)\n"                                                                                      \
+    "pt = exp(sub(A, mt))\n"                                                                                         \
+    "roll = reduce[" ROLL ", s.1](tuple(mt, tuple(reduce[sum, -1](pt), tile_matmul(pt, view[h.0, s.0, s.1](v)))))\n" \
+    "parts = combination[h.0](collection[s.0](roll))\n"                                                              \
+    "whole = reduce[" ROLL ", first](view[h.0](parts))\n"                                                            \
+    "output m = combination[h.0](get[0](whole))\n"                                                                   \
+    "output l = combination[h.0](get[0](get[1](whole)))\n"                                                           \
+    "output o = combination[h.0](get[1](get[1](whole)))\n",
+
 static const char *const own[] = {
     /* Rows that a mask empties altogether: the maximum stays -inf, and what goes with it is NaN. */
     "program masked_rows\n"
@@ -174,6 +189,10 @@ static const char *const own[] = {
     "roll = reduce[" ROLL ", s.1](tuple(mt, tuple(reduce[sum, -1](pt), tile_matmul(pt, view[q.0, s.1](v)))))\n"
     "output l = combination[q.0](get[0](get[1](roll)))\n"
     "output o = combination[q.0](get[1](get[1](roll)))\n",
+    /* Split keys of which the mask leaves the first and the last, or the last alone: other parts are not there. The
+     * scores that it leaves may all be -inf. */
+    SPLIT_MASKED("ends_seen", "or(lt(at, 3), ge(at, 35))")
+        SPLIT_MASKED("end_seen", "and(ge(add(at, 1), 34), not(lt(at, 2)))")
     /* Unused fields of a stored tuple, and a stored value that two kernels read. */
     "program unused_field\n"
     "dim m = 5\ndim n = 7\n"
@@ -504,6 +523,40 @@ static void masks_leave_out_tiles(void **state)
     }
 }
 
+/* Of split attention to the first 3 and the last 40 of 600 positions only the parts are there that the mask leaves
+ * something of, in the grid and in what is stored; without a mask all are. */
+static void parts_that_see_nothing_are_not_there(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t tile, parts, runs, first; /* of the last run */
+    } known[] = {{4, 11, 2, 140}, {32, 3, 2, 17}, {250, 2, 2, 2}, {300, 2, 1, 0}, {600, 1, 1, 0}};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/sink_window_split.ef");
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 4);
+    assert_int_equal(graph->parts.count, 1);
+    for (unsigned i = 0; i < COUNT(known); i++) {
+        const ef_kernel *split = graph->kernels.at[0], *merge = graph->kernels.at[1];
+        ef_part_run run[EF_K_MAX_RUNS];
+        assert_true(ef_schedule_set(graph, &schedule, "s.0", 3, known[i].tile));
+        assert_true(ef_schedule_set(graph, &schedule, "h.0", 3, 1));
+        assert_int_equal(ef_sched_parts(graph, &schedule, graph->parts.at[0].axis, run), known[i].runs);
+        assert_int_equal(run[known[i].runs - 1].first, known[i].first);
+        uint64_t states = ef_sched_buffer(graph, &schedule, split->stores.at[0].buffer);
+        assert_int_equal(states, 3 * known[i].parts);
+        assert_int_equal(ef_sched_blocks(graph, &schedule, split), 3 * known[i].parts);
+        assert_int_equal(ef_sched_trips(graph, &schedule, merge, merge->loops.at[0].iter), known[i].parts);
+    }
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+    ctx = ef_ctx_new();
+    graph = graph_of(ctx, "tests/derivations/mha_decode_b1_split.ef");
+    assert_int_equal(graph->parts.count, 0);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 /* ---- families ---- */
 
 static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
@@ -776,6 +829,7 @@ int main(void)
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
+        cmocka_unit_test(parts_that_see_nothing_are_not_there),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(dead_buffers_are_used_again),

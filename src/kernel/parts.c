@@ -1,0 +1,320 @@
+/* Parts of a split reduction that a mask empties are not there (design, section 7).
+ *
+ * Where each block reduces one part of a dimension and stores its state, a part in which the masks of its loop hold
+ * nowhere leaves the state as it begins, which changes nothing when the states are merged by the same reducer. Where it
+ * follows from the positions alone which parts these are, neither their blocks nor their states need to be there: the
+ * axis then has only the parts that meet certain runs of positions (schedule.h says which, given their size). Without
+ * that, a window at the end of a long history would be left to the few blocks whose parts it lies in.
+ *
+ * When in doubt, all parts are there. */
+#include "kernel/lower.h"
+
+#define MOST_VISITS 20000u
+
+/* ---- where a condition holds ---- */
+
+typedef enum { NEVER, SOMETIMES, ALWAYS } truth;
+
+typedef struct {
+    bool known;
+    double low, high;
+} range;
+
+/* A loop over an axis's parts. */
+typedef struct {
+    const ef_kernel *kernel;
+    const ef_kloop *loop;
+} part_loop;
+
+typedef struct {
+    const ef_kgraph *g;
+    ef_axis axis;
+    EF_VEC(part_loop) loops;
+    const ef_kernel *kernel; /* whose condition is being looked at … */
+    double from, to;         /* … for these positions, the last one included */
+    unsigned visits;
+    bool unknown;
+    ef_kparts found;
+} asking;
+
+/* The operand of a node that only says where its elements stand; EF_NONE: it does more. */
+static ef_kid moved(const ef_kernel *k, const ef_knode *n)
+{
+    const ef_knode *child = n->count == 1 ? ef_kernel_node(k, n->child[0]) : NULL;
+    if (child && (n->op == EF_VIEW || n->op == EF_BROADCAST || n->op == EF_TRANSPOSE))
+        return n->child[0];
+    if (!child || n->op != EF_RESHAPE)
+        return EF_NONE;
+    ef_dim own = EF_UNIT, its = EF_UNIT; /* units come or go around one dimension */
+    for (unsigned i = 0; i < n->rank; i++) {
+        if (n->dim[i].dim != EF_UNIT && own != EF_UNIT)
+            return EF_NONE;
+        own = n->dim[i].dim != EF_UNIT ? n->dim[i].dim : own;
+    }
+    for (unsigned i = 0; i < child->rank; i++) {
+        if (child->dim[i].dim != EF_UNIT && its != EF_UNIT)
+            return EF_NONE;
+        its = child->dim[i].dim != EF_UNIT ? child->dim[i].dim : its;
+    }
+    return own == its ? n->child[0] : EF_NONE;
+}
+
+static range number(asking *a, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(a->kernel, id);
+    const ef_var *atom;
+    ef_kid child = moved(a->kernel, n);
+    if (a->visits++ > MOST_VISITS)
+        return (range){0};
+    if (child != EF_NONE)
+        return number(a, child);
+    if (n->op == EF_CONST) {
+        double value = ef_attr_to_number(n->attr);
+        return (range){true, value, value};
+    }
+    if (n->op == EF_IOTA && n->rank == 1 && ef_dim_atoms(a->g->ctx, n->dim[0].dim, &atom) == 1 &&
+        atom[0] == ef_axis_var(a->axis))
+        return (range){true, a->from, a->to};
+    if (n->op == EF_NEG) {
+        range x = number(a, n->child[0]);
+        return (range){x.known, -x.high, -x.low};
+    }
+    if (n->op != EF_ADD && n->op != EF_SUB)
+        return (range){0};
+    range x = number(a, n->child[0]), y = number(a, n->child[1]);
+    if (n->op == EF_SUB)
+        y = (range){y.known, -y.high, -y.low};
+    return (range){x.known && y.known, x.low + y.low, x.high + y.high};
+}
+
+static truth opposite(truth t)
+{
+    return t == NEVER ? ALWAYS : t == ALWAYS ? NEVER : SOMETIMES;
+}
+
+/* Whether x < y, or x <= y. */
+static truth below(range x, range y, bool equal)
+{
+    if (!x.known || !y.known)
+        return SOMETIMES;
+    if (x.high < y.low || (equal && x.high == y.low))
+        return ALWAYS;
+    return x.low > y.high || (!equal && x.low == y.high) ? NEVER : SOMETIMES;
+}
+
+static truth compare(uint32_t op, range x, range y)
+{
+    bool same = x.known && y.known && x.low == x.high && y.low == y.high && x.low == y.low;
+    bool apart = x.known && y.known && (x.high < y.low || x.low > y.high);
+    switch (op) {
+    case EF_LT: return below(x, y, false);
+    case EF_LE: return below(x, y, true);
+    case EF_GT: return below(y, x, false);
+    case EF_GE: return below(y, x, true);
+    case EF_EQ: return same ? ALWAYS : apart ? NEVER : SOMETIMES;
+    case EF_NE: return same ? NEVER : apart ? ALWAYS : SOMETIMES;
+    default: return SOMETIMES;
+    }
+}
+
+static truth condition(asking *a, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(a->kernel, id);
+    ef_kid child = moved(a->kernel, n);
+    if (a->visits++ > MOST_VISITS)
+        return SOMETIMES;
+    if (child != EF_NONE)
+        return condition(a, child);
+    if (n->op == EF_NOT)
+        return opposite(condition(a, n->child[0]));
+    if (n->op >= EF_LT && n->op <= EF_NE)
+        return compare(n->op, number(a, n->child[0]), number(a, n->child[1]));
+    if (n->op != EF_AND && n->op != EF_OR)
+        return SOMETIMES;
+    truth x = condition(a, n->child[0]), y = condition(a, n->child[1]);
+    return (n->op == EF_AND) == (x < y) ? x : y;
+}
+
+/* Whether some loop does something at the positions. */
+static truth any_condition(asking *a)
+{
+    truth any = NEVER;
+    for (uint32_t i = 0; i < a->loops.count && any != ALWAYS; i++) {
+        const ef_kloop *loop = a->loops.at[i].loop;
+        a->kernel = a->loops.at[i].kernel;
+        for (unsigned k = 0; k < loop->keeps; k++) {
+            truth one = condition(a, loop->keep[k]);
+            any = one > any ? one : any;
+        }
+    }
+    return any;
+}
+
+static void add_run(asking *a, uint64_t from, uint64_t to)
+{
+    ef_kparts *f = &a->found;
+    if (f->runs && f->run[f->runs - 1].to == from)
+        f->run[f->runs - 1].to = to;
+    else if (f->runs == EF_K_MAX_RUNS)
+        a->unknown = true;
+    else
+        f->run[f->runs++] = (ef_krun){from, to};
+}
+
+/* Halves what is not the same everywhere. */
+static void find_runs(asking *a, uint64_t from, uint64_t to)
+{
+    a->from = (double)from;
+    a->to = (double)to - 1;
+    truth here = any_condition(a);
+    if (a->unknown || here == NEVER)
+        return;
+    if (here == ALWAYS) {
+        add_run(a, from, to);
+    } else if (to - from == 1 || a->visits > MOST_VISITS) {
+        a->unknown = true;
+    } else {
+        find_runs(a, from, from + (to - from) / 2);
+        find_runs(a, from + (to - from) / 2, to);
+    }
+}
+
+/* ---- what is stored of parts ---- */
+
+/* A buffer that holds a leaf of a reducer's states, by part. */
+typedef struct {
+    ef_axis axis; /* EF_NONE: it does not */
+    ef_reducer reducer;
+    unsigned leaf;
+} state_buffer;
+
+/* The loop over the iterator's parts, and its leaf, that a store has the final state of. */
+static const ef_kloop *stored_loop(const ef_kernel *k, const ef_kstore *store, uint32_t iter, unsigned *leaf)
+{
+    for (uint32_t i = 0; i < k->loops.count; i++) {
+        const ef_kloop *loop = &k->loops.at[i];
+        if (k->iters.at[loop->iter].outer != iter || loop->keeps == 0)
+            continue;
+        for (*leaf = 0; *leaf < loop->leaves; (*leaf)++)
+            if (loop->result[*leaf] == store->value)
+                return loop;
+    }
+    return NULL;
+}
+
+/* Notes what a kernel stores along one of its iterators; false when it is anything but states of masked loops. */
+static bool note_stores(asking *a, const ef_kernel *k, uint32_t iter, state_buffer *buffer)
+{
+    for (uint32_t s = 0; s < k->stores.count; s++) {
+        const ef_kstore *store = &k->stores.at[s];
+        unsigned leaf;
+        bool leads = false;
+        for (unsigned i = 0; i < store->leads; i++)
+            leads = leads || store->lead[i] == iter;
+        const ef_kloop *loop = leads ? stored_loop(k, store, iter, &leaf) : NULL;
+        if (!loop)
+            return false;
+        buffer[store->buffer] = (state_buffer){a->axis, loop->reducer, leaf};
+        if (a->loops.count == 0 || a->loops.at[a->loops.count - 1].loop != loop)
+            ef_vec_push(&a->loops, ((part_loop){k, loop}));
+    }
+    return true;
+}
+
+static bool counts(const ef_kgraph *g, ef_dim dim, ef_axis axis)
+{
+    const ef_var *atom;
+    for (unsigned i = 0, n = ef_dim_atoms(g->ctx, dim, &atom); i < n; i++)
+        if (ef_var_at(g->ctx, atom[i])->kind == EF_VAR_COUNT && ef_var_at(g->ctx, atom[i])->axis == axis)
+            return true;
+    return false;
+}
+
+/* The buffer that a node is, seen through any cuts; EF_NONE: none. */
+static uint32_t buffer_of(const ef_kernel *k, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(k, id);
+    while (n->op == EF_VIEW)
+        n = ef_kernel_node(k, n->child[0]);
+    return n->op == EF_K_BUFFER ? (uint32_t)n->attr : EF_NONE;
+}
+
+/* Whether a loop merges stored states by the reducer that made them. */
+static bool merges(const ef_kernel *k, const ef_kloop *loop, ef_axis axis, const state_buffer *buffer)
+{
+    for (unsigned i = 0; i < loop->leaves; i++) {
+        const ef_knode *n = ef_kernel_node(k, loop->in[i]);
+        while (n->op == EF_VIEW || n->op == EF_CAST || n->op == EF_BROADCAST)
+            n = ef_kernel_node(k, n->child[0]);
+        uint32_t from = n->op == EF_K_PICK && n->attr == loop->iter ? buffer_of(k, n->child[0]) : EF_NONE;
+        if (from == EF_NONE)
+            return false;
+        const state_buffer *b = &buffer[from];
+        if (b->axis != axis || b->reducer != loop->reducer || b->leaf != i)
+            return false;
+    }
+    return true;
+}
+
+/* Whether a kernel does nothing with states but merge them. */
+static bool only_merges(const ef_kgraph *g, const ef_kernel *k, ef_axis axis, const state_buffer *buffer)
+{
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        for (unsigned i = 0; i < n->rank; i++)
+            if (buffer_of(k, id) == EF_NONE && counts(g, n->dim[i].dim, axis))
+                return false;
+        for (unsigned i = 0; i < n->count; i++) {
+            uint32_t from = buffer_of(k, n->child[i]);
+            if (n->op == EF_VIEW || from == EF_NONE || buffer[from].axis != axis)
+                continue;
+            if (n->op != EF_K_PICK || !merges(k, &k->loops.at[k->iters.at[n->attr].loop], axis, buffer))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Whether parts that see nothing can be left out, as far as the kernels go. */
+static bool suits(asking *a, state_buffer *buffer)
+{
+    const ef_kgraph *g = a->g;
+    for (uint32_t i = 0; i < g->kernels.count; i++) {
+        const ef_kernel *k = g->kernels.at[i];
+        for (uint32_t at = 0; at < k->iters.count; at++)
+            if (k->iters.at[at].kind != EF_ITER_PICK && k->iters.at[at].axis == a->axis &&
+                (k->iters.at[at].kind != EF_ITER_GRID || !note_stores(a, k, at, buffer)))
+                return false;
+    }
+    for (uint32_t i = 0; i < g->outputs.count; i++)
+        if (buffer[g->outputs.at[i]].axis == a->axis)
+            return false;
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        if (!only_merges(g, g->kernels.at[i], a->axis, buffer))
+            return false;
+    return a->loops.count > 0;
+}
+
+static void find_axis(ef_kgraph *g, ef_axis axis)
+{
+    asking a = {.g = g, .axis = axis, .found = {.axis = axis}};
+    uint64_t extent = ef_var_at(g->ctx, ef_axis_var(axis))->extent;
+    state_buffer *buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer);
+    for (uint32_t i = 0; i < g->buffers.count; i++)
+        buffer[i].axis = EF_NONE;
+    if (suits(&a, buffer))
+        find_runs(&a, 0, extent);
+    const ef_kparts *f = &a.found;
+    if (!a.unknown && f->runs && (f->runs > 1 || f->run[0].from > 0 || f->run[0].to < extent))
+        ef_vec_push(&g->parts, *f);
+    ef_vec_free(&a.loops);
+    free(buffer);
+}
+
+void ef_kgraph_find_parts(ef_kgraph *g)
+{
+    for (uint32_t i = 0; i < g->params.count; i++)
+        if (g->params.at[i].kind == EF_PARAM_TILE && g->params.at[i].kernel == EF_NONE &&
+            ef_axis_level(g->params.at[i].axis) == 0)
+            find_axis(g, g->params.at[i].axis);
+}
