@@ -38,13 +38,16 @@ REFERENCE_SHARE = 0.25  # of the time for preparation, for exact results
 EAGER_SHARE = 0.1  # … for timing the program as it is
 LEAST_POSITIONS = 4  # of a dimension of which a sample is computed
 
-# What inputs are multiplied by, or are off centre by, the farthest first. Results of tiny inputs would leave float16 at
-# its lower end.
+# What inputs are multiplied by, or are off centre by; what is wanted comes first. Results of tiny inputs would leave
+# float16 at its lower end; a softmax of large scores takes another key for their last bits.
 # At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more; in half precision that does not matter.
 SCALES = {
+    "normal": (1.0, 0.3, 0.1, 0.03),
     "large": (100.0, 30.0, 10.0, 4.0, 2.0),
     "tiny": (1e-3, 1e-2, 0.05, 0.2, 0.5),
+    "zero": (1.0, 0.3, 0.1, 0.03),
     "shifted": (30.0, 10.0, 3.0, 1.0, 0.3),
+    "masked": (1.0, 0.3, 0.1, 0.03),
 }
 
 Call = Callable[[Sequence[Tensor]], Any]
@@ -52,12 +55,14 @@ Call = Callable[[Sequence[Tensor]], Any]
 
 @dataclass(frozen=True)
 class Spec:
-    """An input or output: name, element type, sizes; of an input whether the program adds up its elements."""
+    """An input or output: name, element type, shape; of an input whether the program adds up its elements, and what
+    normal numbers are multiplied with."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
     summed: bool = False
+    size: float = 1.0
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> Spec:
@@ -74,12 +79,9 @@ def _blank_rows(x: Tensor) -> Tensor:
 
 
 def draw(specs: Sequence[Spec], kind: str, scale: float, device: torch.device, seed: int) -> list[Tensor]:
-    """Inputs of one distribution: "normal", "large" and "tiny" (times `scale`), "zero" (with rows of zeros),
-    "shifted" (what is summed is off centre by `scale`) or "masked" (masks, which are inputs of that name or bools,
-    with blank rows).
-
-    Matrices after the first input are weights, most likely: they are divided by the square root of their rows, as
-    weights are, or products of several would leave float16.
+    """Inputs of one distribution: "normal", "large" and "tiny", "zero" (with rows of zeros) and "masked" (masks, which
+    are inputs of that name or bools, with blank rows), all times `scale`, or "shifted" (what is summed is off centre by
+    `scale`). Each besides times its own `size`.
     """
     tensors = []
     generator = torch.Generator(device=device)
@@ -92,18 +94,16 @@ def draw(specs: Sequence[Spec], kind: str, scale: float, device: torch.device, s
                 x = torch.where(_blank_rows(x), 0, x)
         else:
             x = torch.randn(spec.shape, generator=generator, device=device)
-            unit = 1 / math.sqrt(x.shape[0]) if i and x.dim() == 2 else 1.0
-            x = x * unit
             if "mask" in spec.name:
                 if kind == "masked":
                     x = torch.where(x > 0.43, float("-inf"), 0.0)  # a third
                     x = torch.where(_blank_rows(x), float("-inf"), x)
             elif kind == "shifted":
-                x = x + scale * unit if spec.summed else x
-            elif kind in SCALES:
-                x = x * scale
-            elif kind == "zero" and x.dim() and (i == 0 or math.prod(x.shape[:-1]) > 1):
-                x = torch.where(_blank_rows(x), 0.0, x)
+                x = (x + scale if spec.summed else x) * spec.size
+            else:
+                x = x * (scale * spec.size)
+                if kind == "zero" and x.dim() and (i == 0 or math.prod(x.shape[:-1]) > 1):
+                    x = torch.where(_blank_rows(x), 0.0, x)
         tensors.append(x.to(spec.dtype))
     return tensors
 
@@ -442,8 +442,9 @@ class Trial:
         """`signature`: inputs and outputs."""
         self.device = torch.device(device)
         self.inputs, self.outputs = map(list, signature)
-        for i in reference.module.SUMMED:
-            self.inputs[i] = replace(self.inputs[i], summed=True)
+        for i, fan_in in enumerate(reference.module.FAN_IN):  # or products of several weights would leave float16
+            size, summed = 1 / math.sqrt(fan_in), i in reference.module.SUMMED
+            self.inputs[i] = replace(self.inputs[i], size=size, summed=summed)
         self.reference, self.seed = reference, seed
         self.seconds = seconds
         self.clock = Clock(self.device)
@@ -503,28 +504,44 @@ class Trial:
         return self.sample.outputs(outputs) if self.sample else outputs
 
     def _prepare(self, kind: str) -> None:
-        """Large, tiny and shifted inputs are as far off as eager PyTorch can take: without overflow, and with an error
-        that leaves room for twice. (What does not overflow while most else does, is what cancels.)"""
-        for scale in SCALES.get(kind, (1.0,)):
-            tensors = draw(self.inputs, kind, scale, self.device, self.seed)
-            part = self.sample.inputs(tensors) if self.sample else tensors
-            exact = self.reference.of(self.sample, part, torch.float64)
-            if self.sample and kind == "normal":
-                self.whole = self.reference(tensors)
-                results = list(self._sampled(self.whole))
-            else:
-                results = self.reference.of(self.sample, part, None)
-            found = error(results, exact)
-            overflow = sum(int((~torch.isfinite(x)).sum()) for x in results if x.is_floating_point())
-            if kind == "normal":
-                self.infinite = overflow
-            if 2 * found <= ACCEPTED and overflow <= self.infinite:
+        """Inputs of the first scale that eager PyTorch can compute with: its error is accepted of anything, and leaves
+        room for twice where inputs are far off, and nothing overflows there. Of the scale with the least error when
+        there is none. Eager that is off by its own size would say nothing of a candidate; what does not overflow while
+        most else does, is what cancels. The first distribution's scale is the others' unit."""
+        best, least = 1.0, math.inf
+        for scale in SCALES[kind]:
+            case, found, overflow = self._case(kind, scale)
+            far = kind in ("large", "tiny", "shifted")
+            if (2 if far else 1) * found <= ACCEPTED and (overflow <= self.infinite or not far):
                 break
+            if found < least:
+                best, least = scale, found
+        else:
+            del case
+            scale = best
+            case, found, overflow = self._case(kind, scale)
+        if kind == "normal":
+            self.infinite = overflow
+            self.inputs = [replace(spec, size=spec.size * scale) for spec in self.inputs]
+        self.cases.append(case)
+        self.eager_error.append(found)
+
+    def _case(self, kind: str, scale: float) -> tuple[tuple[str, list[Tensor], list[Tensor]], float, int]:
+        """Distribution, inputs, exact results; eager PyTorch's error, and how many of its results are not finite."""
+        tensors = draw(self.inputs, kind, scale, self.device, self.seed)
+        part = self.sample.inputs(tensors) if self.sample else tensors
+        exact = self.reference.of(self.sample, part, torch.float64)
+        if self.sample and kind == "normal":
+            self.whole = self.reference(tensors)
+            results = list(self._sampled(self.whole))
+        else:
+            results = self.reference.of(self.sample, part, None)
+        found = error(results, exact)
+        overflow = sum(int((~torch.isfinite(x)).sum()) for x in results if x.is_floating_point())
         # Exact results of a narrow type need not be kept in float64.
         narrow = {torch.float16, torch.bfloat16}
         kept = [x.float() if s.dtype in narrow else x for x, s in zip(exact, self.outputs, strict=True)]
-        self.cases.append((kind, tensors, kept))
-        self.eager_error.append(found)
+        return (kind, tensors, kept), found, overflow
 
     def accepted(self, case: int) -> float:
         """The error that a candidate may have: twice that of eager PyTorch, and below 0.01."""

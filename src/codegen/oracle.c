@@ -18,6 +18,7 @@ struct ef_oracle {
     ef_data drawn[EF_DRAW_COUNT]; /* inputs; outputs are those of eager */
     ef_reference *reference[EF_DRAW_COUNT];
     double error[EF_DRAW_COUNT]; /* eager's */
+    double unit;                 /* the scale of the normal draw */
 };
 
 /* ---- making it ---- */
@@ -88,21 +89,22 @@ static bool open_run(reference_run *run, ef_library *library, const char *name, 
     return run->native.entry != NULL;
 }
 
-static uint64_t finite_outputs(const reference_run *run, ef_data *data, ef_draw draw, double scale, uint64_t seed)
+static uint64_t finite_outputs(const ef_oracle *o, ef_draw draw, double scale, uint64_t seed)
 {
-    ef_data_draw(run->graph, &run->schedule, data, draw, scale, seed);
+    const reference_run *run = &o->wide;
+    ef_data *data = (ef_data *)&o->drawn[draw];
+    ef_data_draw(run->graph, &run->schedule, data, draw, (ef_draw_size){o->unit, scale}, seed);
     ef_native_call(&run->native, data->in, data->out);
     return ef_data_finite(run->graph, &run->schedule, data);
 }
 
-static const double large_scales[] = {100, 16, 4, 1};
-#define SCALES (sizeof large_scales / sizeof *large_scales)
-
 /* The first of the scales from `first` on with which the program leaves float32 in no output. */
-static unsigned scale_of(const reference_run *run, ef_data *data, ef_draw draw, unsigned first, uint64_t seed)
+static unsigned scale_of(const ef_oracle *o, ef_draw draw, unsigned first, uint64_t seed)
 {
-    uint64_t normal = finite_outputs(run, data, EF_DRAW_NORMAL, 1, seed);
-    while (first + 1 < SCALES && finite_outputs(run, data, draw, large_scales[first], seed) < normal)
+    if (draw != EF_DRAW_LARGE && draw != EF_DRAW_SHIFTED)
+        return first;
+    uint64_t normal = finite_outputs(o, EF_DRAW_NORMAL, 1, seed);
+    while (first + 1 < EF_DRAW_SCALES && finite_outputs(o, draw, ef_draw_scale(draw, first), seed) < normal)
         first++;
     return first;
 }
@@ -110,7 +112,7 @@ static unsigned scale_of(const reference_run *run, ef_data *data, ef_draw draw, 
 /* The inputs of a draw and the program's outputs in float64. */
 static bool draw_one(ef_oracle *o, ef_draw draw, double scale, uint64_t seed, ef_diag *diag)
 {
-    ef_data_draw(o->eager.graph, &o->eager.schedule, &o->drawn[draw], draw, scale, seed);
+    ef_data_draw(o->eager.graph, &o->eager.schedule, &o->drawn[draw], draw, (ef_draw_size){o->unit, scale}, seed);
     ef_reference_free(o->reference[draw]);
     o->reference[draw] = ef_reference_new(o->program, o->eager.graph, &o->eager.schedule, &o->drawn[draw], diag);
     return o->reference[draw] != NULL;
@@ -124,15 +126,17 @@ static double error_of(const ef_oracle *o, const reference_run *run, ef_draw dra
 
 /* What leaves float32 inside of the program may be finite in the end, and wrong: 1 / sqrt(infinity) is 0. Then smaller
  * inputs are drawn. */
-static bool draw_far(ef_oracle *o, ef_draw draw, uint64_t seed, ef_diag *diag)
+static bool draw_fit(ef_oracle *o, ef_draw draw, uint64_t seed, ef_diag *diag)
 {
-    for (unsigned i = 0; i < SCALES; i++) {
-        i = scale_of(&o->wide, &o->drawn[draw], draw, i, seed);
-        if (!draw_one(o, draw, large_scales[i], seed, diag))
+    unsigned i;
+    for (i = 0; i < EF_DRAW_SCALES; i++) {
+        i = scale_of(o, draw, i, seed);
+        if (!draw_one(o, draw, ef_draw_scale(draw, i), seed, diag))
             return false;
-        if (error_of(o, &o->wide, draw) <= EF_ERROR_LIMIT)
+        if (i + 1 == EF_DRAW_SCALES || error_of(o, &o->wide, draw) <= EF_ERROR_LIMIT)
             break;
     }
+    o->unit = draw == EF_DRAW_NORMAL ? ef_draw_scale(draw, i) : o->unit;
     return true;
 }
 
@@ -140,10 +144,10 @@ bool ef_oracle_prepare(ef_oracle *o, ef_library *library, const char *name, uint
 {
     if (!open_run(&o->eager, library, name, "eager", diag) || !open_run(&o->wide, library, name, "wide", diag))
         return false;
+    o->unit = 1;
     for (ef_draw draw = 0; draw < EF_DRAW_COUNT; draw++) {
         o->drawn[draw] = ef_data_new(o->eager.graph, &o->eager.schedule);
-        bool far = draw == EF_DRAW_LARGE || draw == EF_DRAW_SHIFTED;
-        if (!(far ? draw_far(o, draw, seed, diag) : draw_one(o, draw, 1, seed, diag)))
+        if (!draw_fit(o, draw, seed, diag))
             return false;
         o->error[draw] = error_of(o, &o->eager, draw);
     }

@@ -47,6 +47,18 @@ static void print_summed(const ef_torch *p)
     ef_strbuf_puts(p->out, "]\n");
 }
 
+/* See ef_program_fan_in; 1: no weight. */
+static void print_fan_in(const ef_torch *p)
+{
+    ef_dim *fan_in = ef_xcalloc(p->program->inputs + 1, sizeof *fan_in);
+    ef_program_fan_in(p->program, fan_in);
+    ef_strbuf_puts(p->out, "FAN_IN = [");
+    for (uint32_t i = 0; i < p->program->inputs; i++)
+        ef_strbuf_printf(p->out, "%s%" PRIu64, i ? ", " : "", ef_dim_extent(p->ctx, fan_in[i]));
+    ef_strbuf_puts(p->out, "]\n");
+    free(fan_in);
+}
+
 static void print_batches(const ef_torch *p)
 {
     bool *needed = ef_program_needed(p->program);
@@ -77,5 +89,6 @@ void ef_torch_lists(const ef_torch *p)
 {
     print_signatures(p);
     print_summed(p);
+    print_fan_in(p);
     print_batches(p);
 }

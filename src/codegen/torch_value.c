@@ -126,13 +126,30 @@ static void print_full(ef_torch *p, ef_expr e, ef_strbuf *out)
     ef_strbuf_printf(out, ", dtype=%s, device=device)", ef_torch_types[dtype]);
 }
 
+/* Whether it divides the sum of a dimension by how many elements that has. PyTorch's own mean does not round the sum,
+ * which may leave the range of a narrow type. */
+static bool is_mean(const ef_torch *p, ef_expr e)
+{
+    const ef_expr *child, *x;
+    ef_dag_children(p->dag, e, &child);
+    if (ef_dag_op(p->dag, e) != EF_DIV || ef_dag_op(p->dag, child[0]) != EF_REDUCE || p->node[child[0]].name ||
+        !p->node[child[1]].folded)
+        return false;
+    uint64_t attr = ef_dag_attr(p->dag, child[0]);
+    ef_dag_children(p->dag, child[0], &x);
+    const ef_type_info *type = ef_torch_type(p, x[0]);
+    return ef_attr_reducer(attr) == EF_RED_SUM && ef_dtype_is_float((ef_dtype)type->dtype) &&
+           type->dtype == ef_torch_type(p, e)->dtype &&
+           p->node[child[1]].value == (double)ef_dim_extent(p->ctx, type->dim[ef_attr_reduce_at(attr)]);
+}
+
 /* Whether the value prints as something that needs brackets inside a larger expression. */
 static bool loose(const ef_torch *p, ef_expr e)
 {
     if (p->node[e].folded)
         return p->node[e].value < 0;
     const char *template = templates[ef_dag_op(p->dag, e)];
-    return !p->node[e].name && template && is_infix(template);
+    return !p->node[e].name && template && is_infix(template) && !is_mean(p, e);
 }
 
 void ef_torch_tensor(ef_torch *p, ef_expr e, ef_strbuf *out)
@@ -209,11 +226,23 @@ static ef_dtype meeting_type(const ef_torch *p, ef_op op, const ef_expr *child, 
     return result == EF_BOOL || op == EF_SELECT ? join : result;
 }
 
+static void print_mean(ef_torch *p, ef_expr sum, ef_strbuf *out)
+{
+    const ef_expr *operand;
+    ef_dag_children(p->dag, sum, &operand);
+    print_bracketed(p, operand[0], out);
+    ef_strbuf_printf(out, ".mean(-%u, keepdim=True)", ef_attr_reduce_at(ef_dag_attr(p->dag, sum)) + 1);
+}
+
 static void print_pointwise(ef_torch *p, ef_expr e, ef_op op, ef_strbuf *out)
 {
     const ef_expr *child;
     unsigned count = ef_dag_children(p->dag, e, &child), first = op == EF_SELECT ? 1 : 0;
     const char *template = templates[op];
+    if (is_mean(p, e)) {
+        print_mean(p, child[0], out);
+        return;
+    }
     ef_dtype want = meeting_type(p, op, child, first, count, (ef_dtype)ef_torch_type(p, e)->dtype);
     bool has_number = false;
     for (unsigned i = first; i < count; i++)

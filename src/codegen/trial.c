@@ -106,7 +106,7 @@ static ef_trial_status run(const ef_program *program, ef_kgraph *g, const ef_sch
     ef_data data = ef_data_new(g, s);
     bool fine = !options->check || check(program, g, s, &native, options->seed, result, diag);
     if (fine && options->repeat) {
-        ef_data_draw(g, s, &data, EF_DRAW_NORMAL, 1, options->seed);
+        ef_data_draw(g, s, &data, EF_DRAW_NORMAL, (ef_draw_size){1, 1}, options->seed);
         result->us = ef_native_time(&native, data.in, data.out, options->repeat);
     }
     ef_data_free(&data);

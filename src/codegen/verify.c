@@ -158,12 +158,19 @@ void ef_data_free(ef_data *data)
 /* Rows of zeros and rows that a mask blanks: every third. */
 #define BLANK_ROW(row) ((row) % 3 == 1)
 
-/* How far off centre the inputs of the shifted draw are that the program adds up, where large ones are 100 times normal
- * ones. At 30 E[x^2] - E[x]^2 is no variance in single precision any more, and in half precision that does not matter.
- */
-#define OFF_CENTRE 0.3
+/* At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more, and in half precision that does not
+ * matter. */
+static const double draw_scales[EF_DRAW_COUNT][EF_DRAW_SCALES] = {
+    [EF_DRAW_NORMAL] = {1, 0.3, 0.1, 0.03},   [EF_DRAW_LARGE] = {100, 16, 4, 1},
+    [EF_DRAW_TINY] = {1e-3, 1e-2, 0.05, 0.2}, [EF_DRAW_ZERO] = {1, 0.3, 0.1, 0.03},
+    [EF_DRAW_SHIFTED] = {30, 5, 1.2, 0.3},    [EF_DRAW_MASKED] = {1, 0.3, 0.1, 0.03}};
 
-static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, double large, bool summed, ef_rng *rng)
+double ef_draw_scale(ef_draw draw, unsigned attempt)
+{
+    return draw_scales[draw][attempt];
+}
+
+static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, double scale, bool summed, ef_rng *rng)
 {
     double x = ef_rng_normal(rng);
     if (!ef_dtype_is_float(dtype))
@@ -171,22 +178,16 @@ static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, doub
     if (mask && draw == EF_DRAW_MASKED)
         return blank || ef_rng_below(rng, 3) == 0 ? -INFINITY : 0;
     switch (draw) {
-    case EF_DRAW_LARGE: return large * x;
-    case EF_DRAW_TINY: return 1e-3 * x;
-    case EF_DRAW_ZERO: return blank ? 0 : x;
-    case EF_DRAW_SHIFTED: return summed ? x + OFF_CENTRE * large : x;
-    default: return x;
+    case EF_DRAW_ZERO: return blank ? 0 : scale * x;
+    case EF_DRAW_SHIFTED: return summed ? x + scale : x;
+    default: return scale * x;
     }
 }
 
-/* Matrices after the first input are weights, most likely: they are divided by the square root of their rows, as
- * weights are, or products of several would leave the range of f16. */
-static double scale_of(const ef_kgraph *g, const ef_schedule *s, uint32_t input)
+/* Or products of several would leave the range of f16. */
+static double unit_of(const ef_kgraph *g, const ef_schedule *s, uint32_t input)
 {
-    const ef_kbuffer *b = &g->buffers.at[input];
-    return input && b->rank == 2 && ef_dtype_is_float((ef_dtype)b->dtype)
-               ? 1 / sqrt((double)ef_sched_dim(g, s, b->dim[1]))
-               : 1;
+    return 1 / sqrt((double)ef_sched_dim(g, s, g->fan_in[input]));
 }
 
 /* So many numbers are drawn, and repeated in larger inputs: a prime, so that no two rows are alike. */
@@ -212,18 +213,18 @@ static void blank_rows(ef_dtype dtype, void *memory, uint64_t rows, uint64_t row
 
 /* Inputs that are called a mask hold 0 and -inf, whole rows of -inf among them, in the masked draw. */
 static void draw_input(const ef_kgraph *g, const ef_schedule *s, uint32_t input, void *memory, ef_draw draw,
-                       double large, uint64_t seed)
+                       ef_draw_size size, uint64_t seed)
 {
     const ef_kbuffer *b = &g->buffers.at[input];
     ef_dtype dtype = (ef_dtype)b->dtype;
     ef_rng rng = {seed * 1000003 + input};
     uint64_t count = ef_sched_buffer(g, s, input), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
     bool mask = strstr(b->name, "mask"), single = count == row, periodic = count > PERIOD;
-    double scale = scale_of(g, s, input);
+    double unit = size.unit * unit_of(g, s, input);
     bool summed = input < 64 && g->summed >> input & 1;
     for (uint64_t e = 0; e < (periodic ? PERIOD : count); e++) {
         bool blank = !periodic && (single ? draw == EF_DRAW_ZERO && input == 0 : BLANK_ROW(e / row));
-        ef_element_put(dtype, memory, e, scale * draw_one(draw, dtype, mask, blank, large, summed, &rng));
+        ef_element_put(dtype, memory, e, unit * draw_one(draw, dtype, mask, blank, size.scale, summed, &rng));
     }
     if (!periodic)
         return;
@@ -236,10 +237,11 @@ static void draw_input(const ef_kgraph *g, const ef_schedule *s, uint32_t input,
         blank_rows(dtype, memory, count / row, row, mask && ef_dtype_is_float(dtype) ? -INFINITY : 0);
 }
 
-void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, double large, uint64_t seed)
+void ef_data_draw(const ef_kgraph *g, const ef_schedule *s, ef_data *data, ef_draw draw, ef_draw_size size,
+                  uint64_t seed)
 {
     for (uint32_t i = 0; i < data->inputs; i++)
-        draw_input(g, s, i, data->in[i], draw, large, seed);
+        draw_input(g, s, i, data->in[i], draw, size, seed);
 }
 
 uint64_t ef_data_finite(const ef_kgraph *g, const ef_schedule *s, const ef_data *data)

@@ -29,9 +29,19 @@ typedef struct {
 
 ef_data ef_data_new(const ef_kgraph *graph, const ef_schedule *schedule);
 void ef_data_free(ef_data *data);
-/* `large`: what normal numbers are multiplied with in the large draw, and how far off centre the shifted one is. */
-void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, double large,
+/* How far inputs of a draw are from normal numbers: `unit` is what all are multiplied with, `scale` what they are
+ * besides, or how far off centre the shifted ones are before. Weights are divided by the square root of what they are
+ * contracted over, too. */
+typedef struct {
+    double unit, scale;
+} ef_draw_size;
+void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, ef_draw_size size,
                   uint64_t seed);
+/* Scales to try, one after the other, until the program as it is can compute with them: what overflows inside of it, or
+ * hangs on the last bit of a score, is off by its own size and says nothing of a candidate. The one of the normal draw
+ * is the unit of all. */
+#define EF_DRAW_SCALES 4u
+double ef_draw_scale(ef_draw draw, unsigned attempt);
 
 /* How many elements of the outputs are finite. */
 uint64_t ef_data_finite(const ef_kgraph *graph, const ef_schedule *schedule, const ef_data *data);

@@ -2,6 +2,7 @@
 #include "ir/independent.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "support/arena.h"
 #include "support/vec.h"
@@ -106,6 +107,61 @@ bool ef_independent(const ef_program *p, const bool *needed, ef_var var, bool in
         if (ef_independent_place(ctx, ef_dag_type(p->dag, p->output[i].expr), var) < 0)
             return false;
     return true;
+}
+
+static bool is_matrix(const ef_ctx *ctx, uint32_t input)
+{
+    const ef_type_info *type = ef_type_at(ctx, ef_input_type(ctx, input));
+    return !type->is_tuple && type->rank == 2 && ef_dtype_is_float((ef_dtype)type->dtype);
+}
+
+/* Whether all variables of `dim` stand in the input's shape. */
+static bool is_own(const ef_ctx *ctx, uint32_t input, ef_dim dim)
+{
+    const ef_type_info *type = ef_type_at(ctx, ef_input_type(ctx, input));
+    const ef_var *atom;
+    unsigned found = 0, count = ef_dim_atoms(ctx, dim, &atom);
+    for (unsigned i = 0; i < count; i++)
+        found += dim_has(ctx, type->dim[0], atom[i]) || dim_has(ctx, type->dim[1], atom[i]);
+    return found == count;
+}
+
+/* Sets the fan-in of the matrices that `second`, which is contracted along `along`, grows with. */
+static void contract(const ef_program *p, ef_expr second, ef_dim along, bool *reached, ef_dim *fan_in)
+{
+    const ef_dag *dag = p->dag;
+    memset(reached, 0, (second + 1) * sizeof *reached);
+    reached[second] = true;
+    for (ef_expr e = second + 1; e-- > 0;) {
+        const ef_expr *child;
+        ef_op op = ef_dag_op(dag, e);
+        unsigned n = ef_dag_children(dag, e, &child);
+        bool through = ef_op_pointwise(op) || ef_ops[op].class == EF_SHAPE || ef_ops[op].class == EF_PARALLEL;
+        unsigned until = through ? n : op == EF_MATMUL || op == EF_TILE_MATMUL ? 1 : 0;
+        for (unsigned i = 0; reached[e] && i < until; i++)
+            reached[child[i]] = true;
+        for (uint32_t i = 0; reached[e] && op == EF_INPUT && i < p->inputs; i++)
+            if (p->input[i] == ef_dag_attr(dag, e) && fan_in[i] == EF_UNIT && is_matrix(ef_dag_ctx(dag), p->input[i]) &&
+                is_own(ef_dag_ctx(dag), p->input[i], along))
+                fan_in[i] = along;
+    }
+}
+
+void ef_program_fan_in(const ef_program *program, ef_dim *fan_in)
+{
+    uint32_t count = ef_dag_count(program->dag);
+    bool *reached = ef_xcalloc(count + 1, sizeof *reached);
+    for (uint32_t i = 0; i < program->inputs; i++)
+        fan_in[i] = EF_UNIT;
+    for (ef_expr e = 0; e < count; e++) {
+        const ef_expr *child;
+        ef_op op = ef_dag_op(program->dag, e);
+        ef_dag_children(program->dag, e, &child);
+        if (op == EF_MATMUL || op == EF_TILE_MATMUL)
+            contract(program, child[1], ef_dim_base(ef_dag_ctx(program->dag), type_of(program, child[1])->dim[1]),
+                     reached, fan_in);
+    }
+    free(reached);
 }
 
 uint64_t ef_program_summed(const ef_program *program)

@@ -19,4 +19,9 @@ bool ef_independent(const ef_program *program, const bool *needed, ef_var var, b
  * with no product in between: a mean, a variance, a norm. What they have in common may cancel there, or be lost. */
 uint64_t ef_program_summed(const ef_program *program);
 
+/* By input of the program: along which dimension of its own it is contracted as a weight, EF_UNIT when it is none.
+ * Weights are matrices that are the second operand of a product, as they are, as a pointwise function of them, or as
+ * the first factor of a product that is; a cache of keys (more dimensions) is none. `fan_in`: one an input. */
+void ef_program_fan_in(const ef_program *program, ef_dim *fan_in);
+
 #endif

@@ -567,6 +567,9 @@ static ef_kgraph *graph_of(const ef_program *program, bool eager, ef_diag *diag)
     f.graph->ctx = ctx;
     f.graph->summed = ef_program_summed(program);
     f.graph->arena = ef_arena_new();
+    ef_dim *fan_in = ef_arena_alloc(f.graph->arena, (program->inputs + 1) * sizeof *fan_in);
+    ef_program_fan_in(program, fan_in);
+    f.graph->fan_in = fan_in;
     f.graph->name = ef_arena_strndup(f.graph->arena, program->name, strlen(program->name));
     f.owner = ef_xcalloc(top + 1, sizeof *f.owner);
     f.stored = ef_xcalloc(top + 1, sizeof *f.stored);

@@ -149,6 +149,7 @@ typedef struct {
     const char *name;
     uint32_t inputs;
     uint64_t summed;             /* inputs of the program that it adds up, see ir/independent.h */
+    const ef_dim *fan_in;        /* of its inputs, see there */
     const uint32_t *input;       /* input ids, in the program's order */
     EF_VEC(uint32_t) outputs;    /* buffers: the leaves of the outputs, in order */
     EF_VEC(ef_type) output_type; /* the type of each; its buffer may have the shape before a reshape */

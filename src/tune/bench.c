@@ -52,6 +52,7 @@ struct ef_bench {
     part part;
     bool sampled;
     uint64_t seed;
+    double unit;       /* the scale of the first distribution, in which the others are measured */
     double draw_until; /* microseconds; as now_us */
     uint32_t draws, copies;
     ef_data data[EF_DRAW_COUNT]; /* inputs by distribution */
@@ -246,7 +247,7 @@ static void forget_reference(ef_bench *b, uint32_t d)
 static bool make_reference(ef_bench *b, part *wide, uint32_t d, double scale, ef_diag *diag)
 {
     part *p = &b->part;
-    ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, scale, b->seed);
+    ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, (ef_draw_size){b->unit, scale}, b->seed);
     part_inputs(b, p, d);
     forget_reference(b, d);
     if (wide)
@@ -259,26 +260,45 @@ static bool make_reference(ef_bench *b, part *wide, uint32_t d, double scale, ef
     return true;
 }
 
-/* Large and shifted inputs are as far off as the program as it is can take: in the range of its types, and with an
- * error that is accepted of anything. */
+/* With the first scale that the program as it is can take: in the range of its types, and with an error that is
+ * accepted of anything; when there is none, with that of the least error. */
+static bool make_references_of(ef_bench *b, part *wide, uint32_t d, uint64_t normal, unsigned *best, ef_diag *diag)
+{
+    bool far = d == EF_DRAW_LARGE || d == EF_DRAW_SHIFTED;
+    double least = INFINITY;
+    *best = 0;
+    for (unsigned i = 0; i < EF_DRAW_SCALES; i++) {
+        if (!make_reference(b, wide, d, ef_draw_scale((ef_draw)d, i), diag))
+            return false;
+        if (b->eager[d] <= EF_ERROR_LIMIT && (!far || outputs_within(&b->part) >= normal)) {
+            *best = i;
+            return true;
+        }
+        if (b->eager[d] < least) {
+            least = b->eager[d];
+            *best = i;
+        }
+    }
+    return *best + 1 == EF_DRAW_SCALES || make_reference(b, wide, d, ef_draw_scale((ef_draw)d, *best), diag);
+}
+
 static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
 {
-    static const double scales[] = {100, 16, 4, 1};
     uint64_t normal = 0;
+    unsigned scale;
+    b->unit = 1;
     for (uint32_t d = 0; d < b->draws; d++) {
         if (d >= LEAST_DRAWS && now_us() > b->draw_until) {
             b->draws = d;
             break;
         }
         b->data[d] = ef_data_new(b->graph, &b->schedule);
-        for (unsigned i = 0; i < sizeof scales / sizeof *scales; i++) {
-            if (!make_reference(b, wide, d, scales[i], diag))
-                return false;
-            bool far = d == EF_DRAW_LARGE || d == EF_DRAW_SHIFTED;
-            if (!far || (b->eager[d] <= EF_ERROR_LIMIT && outputs_within(&b->part) >= normal))
-                break;
-        }
-        normal = d == EF_DRAW_NORMAL ? outputs_within(&b->part) : normal;
+        if (!make_references_of(b, wide, d, normal, &scale, diag))
+            return false;
+        if (d != EF_DRAW_NORMAL)
+            continue;
+        normal = outputs_within(&b->part);
+        b->unit = ef_draw_scale(EF_DRAW_NORMAL, scale);
     }
     return true;
 }

@@ -35,6 +35,16 @@ RENAMED = SIMPLE.replace("[m", "[rows").replace("dim m", "dim rows").replace("c"
 KEYS = ("original_us", "best_us", "speedup", "floor_us", "kernels", "rel_l2", "measured", "elapsed_s")
 
 
+# A sum of squares that leaves float16: its inverse root is 0, which is finite and wrong.
+OVERFLOW = """program p
+dim m = 4
+dim n = 4096
+input x: f16[m, n]
+q = mul(x, 20)
+output y = mul(q, rsqrt(reduce[sum, -1](mul(q, q))))
+"""
+
+
 @pytest.fixture
 def program(tmp_path):
     path = tmp_path / "p.ef"
@@ -306,3 +316,17 @@ def test_says_when_nothing_was_tried(equiforge, root, store):
     assert "measured    1 implementations" in out
     assert "nothing else was tried within the budget" in out
     assert "nothing beats" not in out
+
+
+def test_inputs_are_what_the_program_can_compute_with(equiforge):
+    """A distribution on which the program as it is would be off by its own size is replaced by a smaller one."""
+    request = {"id": 1, "do": "program", "name": "p", "inputs": [], "outputs": [], "reference": OVERFLOW, "seed": 1}
+    command = [equiforge.executable, "worker", "--threads", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        worker.stdin.write(json.dumps(request) + "\n")
+        worker.stdin.flush()
+        reply = json.loads(worker.stdout.readline())
+        worker.stdin.close()
+    assert reply["ok"], reply
+    assert len(reply["eager_error"]) == 5
+    assert max(reply["eager_error"]) <= 1e-2

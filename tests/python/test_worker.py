@@ -423,3 +423,71 @@ def test_variance_that_cancels_is_refused(tmp_path):
     trial.judge(module(lambda x, mean: ((x - mean) ** 2).mean(-1, keepdim=True)), {"check": 99})
     with pytest.raises(_trial.Wrong, match="shifted"):
         trial.judge(module(lambda x, mean: (x * x).mean(-1, keepdim=True) - mean * mean), {"check": 99})
+
+
+def trial_of(text, tmp_path):
+    path = tmp_path / "program.ef"
+    path.write_text(text)
+    command = [BUILD / "equiforge", "inspect", path, "--torch"]
+    source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    reference = _trial.Reference(source, "p")
+    specs = (
+        [_trial.Spec.of(dict(zip(("name", "dtype", "shape"), entry, strict=True))) for entry in entries]
+        for entries in (reference.module.INPUTS, reference.module.OUTPUTS)
+    )
+    return _trial.Trial(tuple(specs), reference, torch.device("cpu"), 1, 0.0)
+
+
+def test_weights_are_small_wherever_they_stand(tmp_path):
+    """Modules have their parameters first. A head that is normalised after a product with weights of size 1 overflows
+    when it is squared, and what follows is finite and wrong."""
+    trial = trial_of(
+        """
+program p
+dim n = 4096
+dim k = 128
+input w: f16[n, k]
+input x: f16[1, 1, n]
+q = matmul(x, w)
+output y = mul(q, rsqrt(add(reduce[sum, -1](mul(q, q)), 1e-06)))
+""",
+        tmp_path,
+    )
+    assert [kind for kind, _, _ in trial.cases] == ["normal", "large", "tiny", "zero"]
+    assert trial.cases[0][1][0].float().std() == pytest.approx(1 / 64, rel=0.05)
+    assert max(trial.eager_error) < 5e-3
+
+
+def test_draws_that_overflow_inside_are_replaced(tmp_path):
+    """Eager PyTorch is off by its own size where a sum of squares leaves float16 and its inverse root is 0."""
+    trial = trial_of(
+        """
+program p
+dim m = 4
+dim n = 4096
+input x: f16[m, n]
+q = mul(x, 20)
+output y = mul(q, rsqrt(reduce[sum, -1](mul(q, q))))
+""",
+        tmp_path,
+    )
+    assert [kind for kind, _, _ in trial.cases] == ["normal", "large", "tiny", "zero", "shifted"]
+    assert trial.cases[0][1][0].float().std() == pytest.approx(0.1, rel=0.05)
+    assert trial.eager_error[0] <= 1e-2
+    assert trial.eager_error[3] <= 1e-2
+
+
+def test_means_are_not_rounded_sums(tmp_path):
+    """The sum leaves float16, the mean, as PyTorch computes it, does not."""
+    trial = trial_of(
+        """
+program p
+dim m = 4
+dim n = 4096
+input x: f16[m, n]
+output y = mul(x, rsqrt(add(div(reduce[sum, -1](mul(x, x)), 4096), 1e-06)))
+""",
+        tmp_path,
+    )
+    x = torch.full((4, 4096), 8.0, dtype=torch.float16)
+    assert torch.allclose(trial.reference([x])[0].float(), torch.ones(4, 4096), atol=1e-2)
