@@ -8,17 +8,54 @@
 #include "support/arena.h"
 
 #define TRIES 24u
-#define UNFIT 200u         /* proposals that do not fit, before a kernel is left as it is */
-#define RESHAPE_SHARE 0.15 /* of proposals: what shapes buffers changes … */
+#define RESHAPE_SHARE 0.15 /* of proposals without costs: what shapes buffers changes … */
 #define STALE_SHARE 0.45   /* … and this much more often after long in vain: */
 #define STALE 60.0         /* proposals */
 #define REVISIT 0.6        /* of these: another shape that was tried, and promises most */
-#define RANDOM_SHARE 0.02  /* … everything is random, also where kernels were never seen to work */
-#define SMALL_SHARE 0.01   /* of a schedule's time: such a kernel is not worth changing */
+#define CONSIDER_SHARE 0.3 /* of proposals with costs: another shape is considered … */
+#define CONSIDER 3u        /* … and of each until there are so many */
+#define RANDOM_SHARE 0.02  /* everything is random, also where kernels were never seen to work */
+#define SMALL_GAIN 0.15    /* of the largest gain that a kernel promises: one that promises less is left as it is */
 #define ADVANCE 0.98       /* of the best: a sum of best kernels that is below is measured as a whole */
-#define OPTIMISM 0.7 /* of a time above its estimate: what tries may save, by the root of log(all tries) / tries */
-#define MOST_OPTIMISM 0.8
-#define FAILURES 3u /* of whole schedules, without a success: nothing is promised then */
+#define FAILURES 3u        /* of whole schedules, without a success: nothing is promised then */
+#define LOW 4u             /* the one in so many, from below */
+#define LOST 0.15          /* more for each before */
+
+/* ---- records ---- */
+
+void ef_tune_records_init(ef_tune_records *r)
+{
+    *r = (ef_tune_records){.identity = ef_intern_new(), .outlook = {1, 1, 8}};
+}
+
+void ef_tune_records_free(ef_tune_records *r)
+{
+    for (uint32_t i = 0; i < r->list.count; i++)
+        ef_tune_kernel_free(r->list.at[i]);
+    ef_vec_free(&r->list);
+    ef_intern_free(r->identity);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+void ef_tune_records_compare(ef_tune_records *r)
+{
+    double *off = ef_xcalloc(r->list.count + 1, sizeof *off);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < r->list.count; i++) {
+        const ef_tune_kernel *k = r->list.at[i];
+        if (k->points.elites && k->estimate > 0 && k->estimate < EF_TUNE_NEVER)
+            off[count++] = ef_tune_points_best(&k->points) / k->estimate;
+    }
+    qsort(off, count, sizeof *off, ascending);
+    r->outlook.off = count > 0 ? off[(count - 1) / 2] : 1;
+    r->outlook.low = count > 0 ? off[(count - 1) / LOW] : 1;
+    free(off);
+}
 
 /* ---- families ---- */
 
@@ -30,36 +67,42 @@ static void *copy(const void *from, size_t count, size_t size)
     return to;
 }
 
-ef_tune_family *ef_tune_family_new(const ef_tune_space *space, uint32_t number)
+static void copy_kernels(ef_tune_family *f, const ef_tune_space *space)
 {
-    ef_tune_family *f = ef_xcalloc(1, sizeof *f);
-    f->number = number;
-    f->params = space->params;
     for (uint32_t i = 0; i < f->params; i++)
         if (space->owner[i] != UINT32_MAX && space->owner[i] >= f->kernels)
             f->kernels = space->owner[i] + 1;
     f->kernels = space->kernels > f->kernels ? space->kernels : f->kernels;
     f->kernels = f->kernels ? f->kernels : 1;
+    f->identity = copy(space->kernels ? space->identity : NULL, f->kernels, sizeof *f->identity);
+    f->kernel_estimate = copy(space->kernels ? space->kernel_estimate : NULL, f->kernels, sizeof *f->kernel_estimate);
+    f->uses = copy(space->kernels ? space->uses : NULL, (size_t)f->kernels * f->params, sizeof *f->uses);
+    if (!space->kernels) /* the family's estimate, whatever its unit, in equal parts */
+        for (uint32_t k = 0; k < f->kernels; k++)
+            f->kernel_estimate[k] = space->estimate / f->kernels;
+}
+
+ef_tune_family *ef_tune_family_new(const ef_tune_space *space, uint32_t number)
+{
+    ef_tune_family *f = ef_xcalloc(1, sizeof *f);
+    f->number = number;
+    f->params = space->params;
+    copy_kernels(f, space);
     f->values = copy(space->values, f->params, sizeof *f->values);
     f->owner = copy(space->owner, f->params, sizeof *f->owner);
     f->start = copy(space->start, f->params, sizeof *f->start);
     f->key = copy(space->key, f->params, sizeof *f->key);
-    f->identity = copy(space->kernels ? space->identity : NULL, f->kernels, sizeof *f->identity);
-    f->kernel_estimate = copy(space->kernels ? space->kernel_estimate : NULL, f->kernels, sizeof *f->kernel_estimate);
-    f->uses = copy(space->kernels ? space->uses : NULL, (size_t)f->kernels * f->params, sizeof *f->uses);
     f->scratch = ef_xcalloc(f->params + 1, sizeof *f->scratch);
     f->part = ef_xcalloc(f->params + 1, sizeof *f->part);
     f->point = ef_xcalloc(f->kernels + 1, sizeof *f->point);
     f->record = ef_xcalloc(f->kernels + 1, sizeof *f->record);
-    f->fits = space->fits;
+    f->cost = space->cost;
     f->user = space->user;
-    f->estimate = space->estimate;
-    f->best = INFINITY;
     f->size = 1;
     f->width = f->kernels;
     f->timed = true;
-    f->tried = ef_intern_new();
     f->shapes = ef_intern_new();
+    ef_tune_points_init(&f->points, f->params);
     for (uint32_t i = 0; i < f->params; i++)
         f->size *= f->values[i];
     return f;
@@ -78,9 +121,9 @@ void ef_tune_family_free(ef_tune_family *f)
     free(f->part);
     free(f->point);
     free(f->record);
-    ef_intern_free(f->tried);
     ef_intern_free(f->shapes);
-    ef_vec_free(&f->us);
+    ef_vec_free(&f->of_shape);
+    ef_tune_points_free(&f->points);
     free(f);
 }
 
@@ -92,43 +135,9 @@ bool ef_tune_family_has(const ef_tune_family *f, const uint32_t *choice)
     return true;
 }
 
-uint32_t ef_tune_family_point(ef_tune_family *f, const uint32_t *choice, int *fresh)
-{
-    uint32_t none = 0; /* a family without parameters has one schedule */
-    const void *bytes = f->params ? choice : &none;
-    uint32_t id = ef_intern_put(f->tried, bytes, f->params ? f->params * sizeof *choice : sizeof none, fresh);
-    if (*fresh) {
-        ef_vec_push(&f->us, NAN);
-    } else if (f->us.at[id] == EF_TUNE_AGAIN) {
-        f->us.at[id] = NAN;
-        f->again--;
-        *fresh = 1;
-    }
-    return id;
-}
-
-const uint32_t *ef_tune_family_choice(const ef_tune_family *f, uint32_t point)
-{
-    return ef_intern_at(f->tried, point, NULL);
-}
-
-bool ef_tune_family_hopeless(const ef_tune_family *f)
-{
-    return f->elites == 0 && f->failures >= FAILURES;
-}
-
 bool ef_tune_family_dry(const ef_tune_family *f)
 {
-    return (double)ef_intern_count(f->tried) - f->again >= f->size;
-}
-
-/* Whether the schedule in scratch may be asked. */
-static bool is_open(const ef_tune_family *f)
-{
-    uint32_t none = 0;
-    const uint32_t *bytes = f->params ? f->scratch : &none;
-    uint32_t id = ef_intern_find(f->tried, bytes, (f->params ? f->params : 1) * sizeof *bytes);
-    return id == UINT32_MAX || f->us.at[id] == EF_TUNE_AGAIN;
+    return ef_tune_points_taken(&f->points) >= f->size;
 }
 
 /* ---- the kernels of a schedule ---- */
@@ -163,43 +172,30 @@ static uint64_t identity_of(const ef_tune_family *f, const uint32_t *choice, uin
     return hash;
 }
 
-static uint32_t find_record(const ef_tune_records *records, uint64_t identity)
-{
-    for (uint32_t i = 0; i < records->count; i++)
-        if (records->at[i].identity == identity)
-            return i;
-    return UINT32_MAX;
-}
-
-/* The record of a kernel under a schedule's buffers; a new one begins at `start`, a whole schedule. */
-static uint32_t record_of(ef_tune_family *f, ef_tune_records *records, const uint32_t *choice, uint32_t kernel,
-                          const uint32_t *start)
+/* The record of a kernel under a schedule's buffers; a new one begins at the schedule. */
+static uint32_t record_of(ef_tune_family *f, ef_tune_records *records, const uint32_t *choice, uint32_t kernel)
 {
     uint64_t identity = identity_of(f, choice, kernel);
-    uint32_t at = find_record(records, identity);
-    if (at != UINT32_MAX)
+    int fresh;
+    uint32_t at = ef_intern_put(records->identity, &identity, sizeof identity, &fresh), count = 0;
+    if (!fresh)
         return at;
-    uint32_t *values = ef_xcalloc(f->params + 1, sizeof *values), count = part_of(f, f->values, kernel, values);
-    part_of(f, start, kernel, f->part);
-    ef_vec_push(records, ((ef_tune_record){identity, ef_tune_kernel_new(count, values, f->part)}));
+    uint32_t *values = ef_xcalloc(f->params + 1, sizeof *values);
+    ef_tune_judge judge = {f->cost, f->user, kernel, copy(choice, f->params, sizeof *choice),
+                           ef_xcalloc(f->params + 1, sizeof *judge.place)};
+    for (uint32_t i = 0; i < f->params; i++)
+        if (f->owner[i] == kernel)
+            judge.place[count++] = i;
+    part_of(f, f->values, kernel, values);
+    part_of(f, choice, kernel, f->part);
+    ef_vec_push(&records->list, ef_tune_kernel_new(count, values, f->part, f->kernel_estimate[kernel], &judge));
     free(values);
-    return records->count - 1;
+    return at;
 }
 
 static const uint32_t *best_choice(const ef_tune_family *f)
 {
-    return f->elites ? ef_tune_family_choice(f, f->elite[0]) : f->start;
-}
-
-/* Finds records and points of all kernels of a schedule. */
-static void look_up(ef_tune_family *f, ef_tune_records *records, const uint32_t *choice)
-{
-    int fresh;
-    for (uint32_t k = 0; k < f->kernels; k++) {
-        f->record[k] = record_of(f, records, choice, k, choice);
-        part_of(f, choice, k, f->part);
-        f->point[k] = ef_tune_kernel_point(records->at[f->record[k]].kernel, f->part, &fresh);
-    }
+    return f->points.elites ? ef_tune_points_choice(&f->points, f->points.elite[0]) : f->start;
 }
 
 static uint32_t count_shapes(const ef_tune_family *f)
@@ -218,23 +214,53 @@ static bool has_shapes(const ef_tune_family *f)
     return false;
 }
 
+/* The shape of a schedule's buffers, which is considered from now on. */
+static uint32_t consider(ef_tune_family *f, ef_tune_records *records, const uint32_t *choice)
+{
+    uint32_t none = 0, count = count_shapes(f);
+    int fresh;
+    part_of(f, choice, UINT32_MAX, f->part);
+    uint32_t shape = ef_intern_put(f->shapes, count ? f->part : &none, (count ? count : 1) * sizeof none, &fresh);
+    for (uint32_t k = 0; k < f->kernels && fresh; k++)
+        ef_vec_push(&f->of_shape, record_of(f, records, choice, k));
+    return shape;
+}
+
+static void set_shape(ef_tune_family *f, uint32_t shape)
+{
+    f->shape = shape;
+    set_part(f, UINT32_MAX, ef_intern_at(f->shapes, shape, NULL), f->scratch);
+    memcpy(f->record, f->of_shape.at + (size_t)shape * f->kernels, f->kernels * sizeof *f->record);
+}
+
+static void begin_at(ef_tune_family *f, const uint32_t *choice)
+{
+    if (f->params)
+        memcpy(f->scratch, choice, f->params * sizeof *choice);
+}
+
+/* Finds records and points of all kernels of a schedule. */
+static void look_up(ef_tune_family *f, ef_tune_records *records, const uint32_t *choice)
+{
+    begin_at(f, choice);
+    set_shape(f, consider(f, records, choice));
+    for (uint32_t k = 0; k < f->kernels; k++) {
+        part_of(f, choice, k, f->part);
+        f->point[k] = ef_tune_kernel_point(records->list.at[f->record[k]], f->part, NULL);
+    }
+}
+
+static ef_tune_kernel *kernel_of(const ef_tune_family *f, const ef_tune_records *records, uint32_t kernel)
+{
+    return records->list.at[f->record[kernel]];
+}
+
+static ef_tune_time *time_of(const ef_tune_family *f, const ef_tune_records *records, uint32_t kernel)
+{
+    return &kernel_of(f, records, kernel)->points.time.at[f->point[kernel]];
+}
+
 /* ---- results ---- */
-
-static void add_elite(ef_tune_family *f, uint32_t point, double us)
-{
-    uint32_t at = f->elites < EF_TUNE_ELITE ? f->elites++ : EF_TUNE_ELITE;
-    for (; at > 0 && us < f->us.at[f->elite[at - 1]]; at--)
-        if (at < EF_TUNE_ELITE)
-            f->elite[at] = f->elite[at - 1];
-    if (at < EF_TUNE_ELITE)
-        f->elite[at] = point;
-    f->best = fmin(f->best, us);
-}
-
-static bool is_new(const ef_tune_family *f, const ef_tune_records *records, uint32_t kernel)
-{
-    return isnan(records->at[f->record[kernel]].kernel->time.at[f->point[kernel]].us);
-}
 
 /* Without times of kernels: what has none takes what the others leave, by its estimate. That a kernel was blamed for a
  * failure is no time: a whole schedule works with it now. */
@@ -242,7 +268,7 @@ static void share_out(const ef_tune_family *f, const ef_tune_records *records, d
 {
     double known = 0, estimates = 0;
     for (uint32_t k = 0; k < f->kernels; k++) {
-        kernel_us[k] = records->at[f->record[k]].kernel->time.at[f->point[k]].us;
+        kernel_us[k] = time_of(f, records, k)->us;
         if (isfinite(kernel_us[k]))
             known += kernel_us[k];
         else
@@ -261,35 +287,56 @@ static void tell_kernels(ef_tune_family *f, ef_tune_records *records, double us,
     for (uint32_t k = 0; k < f->kernels; k++) {
         double time = kernel_us ? kernel_us[k] : shared[k];
         if (time >= 0)
-            ef_tune_kernel_tell(records->at[f->record[k]].kernel, f->point[k], time);
+            ef_tune_points_tell(&kernel_of(f, records, k)->points, f->point[k], time);
         sum += kernel_us ? time : 0;
     }
-    if (kernel_us && us < f->best)
+    if (kernel_us && us < ef_tune_points_best(&f->points))
         f->overhead = fmax(us - sum, 0);
     free(shared);
 }
 
-void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t point, double us,
-                         const double *kernel_us)
+/* A result of the schedule has come, whatever it says. */
+static void came(ef_tune_family *f, ef_tune_records *records, uint32_t point)
 {
-    f->us.at[point] = us;
-    f->stale = us < f->best ? 0 : f->stale + 1;
-    part_of(f, ef_tune_family_choice(f, point), UINT32_MAX, f->part);
-    if (has_shapes(f))
-        ef_intern_put(f->shapes, f->part, count_shapes(f) * sizeof *f->part, NULL);
-    look_up(f, records, ef_tune_family_choice(f, point));
+    look_up(f, records, ef_tune_points_choice(&f->points, point));
+    for (uint32_t k = 0; k < f->kernels; k++)
+        time_of(f, records, k)->waiting -= time_of(f, records, k)->waiting > 0;
+}
+
+void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t point, double us,
+                         const double *kernel_us, bool waited)
+{
+    f->stale = us < ef_tune_points_best(&f->points) ? 0 : f->stale + 1;
+    if (waited)
+        came(f, records, point);
+    else
+        look_up(f, records, ef_tune_points_choice(&f->points, point));
     if (isfinite(us)) {
         f->timed = f->kernels == 1 || kernel_us;
         tell_kernels(f, records, us, f->kernels == 1 ? &us : kernel_us);
-        add_elite(f, point, us);
         f->width = 2 * f->width < f->kernels ? 2 * f->width : f->kernels;
-        return;
+    } else {
+        f->lost++;
+        f->width = f->width > 1 ? f->width / 2 : 1;
+        for (uint32_t k = 0; k < f->kernels; k++)
+            if (isnan(time_of(f, records, k)->us))
+                ef_tune_points_tell(&kernel_of(f, records, k)->points, f->point[k], INFINITY);
     }
-    f->failures++;
-    f->width = f->width > 1 ? f->width / 2 : 1;
+    ef_tune_points_tell(&f->points, point, us);
+    ef_tune_records_compare(records);
+}
+
+void ef_tune_family_blame(ef_tune_family *f, ef_tune_records *records, uint32_t point, uint32_t kernel, bool room)
+{
+    f->stale++;
+    came(f, records, point);
+    ef_tune_points_tell(&f->points, point, INFINITY);
+    ef_tune_points_tell(&kernel_of(f, records, kernel)->points, f->point[kernel], INFINITY);
+    if (room)
+        ef_tune_kernel_no_room(kernel_of(f, records, kernel), f->point[kernel]);
     for (uint32_t k = 0; k < f->kernels; k++)
-        if (is_new(f, records, k))
-            ef_tune_kernel_tell(records->at[f->record[k]].kernel, f->point[k], INFINITY);
+        if (isnan(time_of(f, records, k)->us) && !time_of(f, records, k)->waiting)
+            ef_tune_points_open(&kernel_of(f, records, k)->points, f->point[k]);
 }
 
 bool ef_tune_family_renew(ef_tune_family *f, const uint64_t *identity)
@@ -297,44 +344,71 @@ bool ef_tune_family_renew(ef_tune_family *f, const uint64_t *identity)
     if (memcmp(f->identity, identity, f->kernels * sizeof *identity) == 0)
         return false;
     memcpy(f->identity, identity, f->kernels * sizeof *identity);
-    if (f->params && f->elites)
+    if (f->params && f->points.elites)
         memcpy(f->start, best_choice(f), f->params * sizeof *f->start);
-    for (uint32_t i = 0; i < f->us.count; i++)
-        if (isfinite(f->us.at[i]) && f->us.at[i] != EF_TUNE_AGAIN) {
-            f->us.at[i] = EF_TUNE_AGAIN;
-            f->again++;
-        }
-    f->best = INFINITY;
+    ef_tune_points_forget(&f->points);
+    ef_intern_free(f->shapes); /* they have other records now */
+    f->shapes = ef_intern_new();
+    f->of_shape.count = 0;
     f->overhead = 0;
-    f->elites = f->failures = f->stale = 0;
+    f->lost = f->stale = 0;
     return true;
 }
 
-/* What a schedule's shape of buffers may come to. */
-static double promise_of(const ef_tune_family *f, const ef_tune_records *records, const uint32_t *choice)
+/* ---- what it may come to ---- */
+
+/* Sets `record` to those of the shape. */
+static double promise_of(ef_tune_family *f, ef_tune_records *records, uint32_t shape)
 {
-    double sum = f->overhead, tries = 1;
-    for (uint32_t i = 0; i < records->count; i++)
-        tries += records->at[i].kernel->told;
+    double sum = f->overhead;
+    set_shape(f, shape);
     for (uint32_t k = 0; k < f->kernels; k++) {
-        uint32_t at = find_record(records, identity_of(f, choice, k));
-        const ef_tune_kernel *kernel = at == UINT32_MAX ? NULL : records->at[at].kernel;
-        if (!kernel || !kernel->elites)
-            return f->best; /* of a kernel that nothing is known of nothing is promised */
-        double saved = fmin(OPTIMISM * sqrt(log(tries) / (1.0 + kernel->told)), MOST_OPTIMISM);
-        sum += kernel->best - saved * fmax(kernel->best - f->kernel_estimate[k], 0);
+        double own = ef_tune_kernel_promise(kernel_of(f, records, k), &records->outlook);
+        if (own <= 0)
+            return 0;
+        sum += own;
     }
-    return sum;
+    return f->points.elites ? sum : sum * (1 + LOST * f->lost);
 }
 
-double ef_tune_family_promise(const ef_tune_family *f, const ef_tune_records *records)
+/* The shape that promises most, except one. */
+static uint32_t best_shape(ef_tune_family *f, ef_tune_records *records, uint32_t except)
 {
-    return ef_tune_family_hopeless(f) ? INFINITY : promise_of(f, records, best_choice(f));
+    double most = INFINITY;
+    uint32_t best = except;
+    for (uint32_t i = 0; i < ef_intern_count(f->shapes); i++) {
+        double promise = i == except ? INFINITY : promise_of(f, records, i);
+        if (promise < most) {
+            most = promise;
+            best = i;
+        }
+    }
+    return best == UINT32_MAX ? 0 : best;
+}
+
+double ef_tune_family_promise(ef_tune_family *f, ef_tune_records *records)
+{
+    double most = INFINITY;
+    consider(f, records, best_choice(f));
+    for (uint32_t i = 0; i < ef_intern_count(f->shapes); i++)
+        most = fmin(most, promise_of(f, records, i));
+    return most;
+}
+
+bool ef_tune_family_hopeless(ef_tune_family *f, ef_tune_records *records)
+{
+    if (f->points.elites)
+        return false;
+    set_shape(f, consider(f, records, f->start));
+    for (uint32_t k = 0; k < f->kernels; k++)
+        if (ef_tune_kernel_hopeless(kernel_of(f, records, k)))
+            return true;
+    return f->lost >= FAILURES;
 }
 
 /* ---- proposals ---- */
 
-/* One of the parameters that shape buffers changes. */
+/* One of the parameters of scratch that shape buffers changes. */
 static void reshape(ef_tune_family *f, ef_rng *rng)
 {
     uint32_t count = 0, chosen = UINT32_MAX;
@@ -345,139 +419,133 @@ static void reshape(ef_tune_family *f, ef_rng *rng)
         f->scratch[chosen] = ef_tune_neighbour(f->scratch[chosen], f->values[chosen], ef_rng_below(rng, 2), rng);
 }
 
-/* Of the shapes that were tried, but for the best, the one that promises most. */
-static void revisit(ef_tune_family *f, const ef_tune_records *records)
+/* With costs: the shape that promises most, of more and more that are considered. Without them nothing is known of a
+ * new one: it is the best one's for the most part. */
+static uint32_t choose_shape(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
 {
-    double most = INFINITY;
-    uint32_t chosen = UINT32_MAX, *best = ef_xcalloc(f->params + 1, sizeof *best);
-    part_of(f, best_choice(f), UINT32_MAX, best);
-    size_t size;
-    for (uint32_t i = 0; i < ef_intern_count(f->shapes); i++) {
-        const uint32_t *shape = ef_intern_at(f->shapes, i, &size);
-        set_part(f, UINT32_MAX, shape, f->scratch);
-        double promise = promise_of(f, records, f->scratch);
-        if (promise < most && memcmp(shape, best, size) != 0) {
-            most = promise;
-            chosen = i;
+    double share = RESHAPE_SHARE + STALE_SHARE * fmin(f->stale / STALE, 1);
+    uint32_t best = consider(f, records, best_choice(f));
+    if (!has_shapes(f) || ef_tune_points_taken(&f->points) == 0)
+        return best;
+    if (f->cost) {
+        if (ef_rng_unit(rng) < CONSIDER_SHARE || ef_intern_count(f->shapes) < CONSIDER) {
+            reshape(f, rng);
+            consider(f, records, f->scratch);
         }
+        return best_shape(f, records, UINT32_MAX);
     }
-    set_part(f, UINT32_MAX, chosen == UINT32_MAX ? best : ef_intern_at(f->shapes, chosen, NULL), f->scratch);
-    free(best);
+    if (ef_rng_unit(rng) >= share)
+        return best;
+    if (ef_rng_unit(rng) < REVISIT && ef_intern_count(f->shapes) > 1)
+        return best_shape(f, records, best);
+    reshape(f, rng);
+    return consider(f, records, f->scratch);
 }
 
-/* A new choice of one kernel; false when it has none. What does not fit counts as tried, and failed. */
+/* A new choice of one kernel; false when it has none. */
 static bool renew(ef_tune_family *f, const ef_tune_records *records, uint32_t kernel, ef_rng *rng)
 {
-    ef_tune_kernel *k = records->at[f->record[kernel]].kernel;
-    for (unsigned tries = 0; tries < UNFIT && !ef_tune_kernel_dry(k); tries++) {
-        uint32_t point = ef_tune_propose(k, rng);
-        set_part(f, kernel, ef_tune_kernel_choice(k, point), f->scratch);
-        if (!f->fits || f->fits(f->user, kernel, f->scratch))
-            return true;
-        ef_tune_kernel_tell(k, point, INFINITY);
-    }
-    set_part(f, kernel, k->elites ? ef_tune_kernel_choice(k, k->elite[0]) : k->start, f->scratch);
-    return false;
+    uint32_t point;
+    ef_tune_kernel *k = kernel_of(f, records, kernel);
+    bool fresh = ef_tune_propose(k, rng, &point);
+    if (fresh)
+        set_part(f, kernel, ef_tune_points_choice(&k->points, point), f->scratch);
+    return fresh;
 }
 
-/* All kernels at their best, which is new where none is known; how many are new, and what the others take. */
+/* All kernels at their best, or what is on its way, or new where there is neither; how many are new, and what the
+ * others take. */
 static uint32_t take_best(ef_tune_family *f, ef_tune_records *records, ef_rng *rng, double *us)
 {
     uint32_t fresh = 0;
     *us = f->overhead;
     for (uint32_t k = 0; k < f->kernels; k++) {
-        f->record[k] = record_of(f, records, f->scratch, k, best_choice(f));
-        const ef_tune_kernel *kernel = records->at[f->record[k]].kernel;
-        if (kernel->elites) {
-            set_part(f, k, ef_tune_kernel_choice(kernel, kernel->elite[0]), f->scratch);
-            *us += kernel->best;
-        } else {
+        const ef_tune_kernel *kernel = kernel_of(f, records, k);
+        uint32_t current = ef_tune_kernel_current(kernel);
+        if (current == UINT32_MAX) {
             fresh += renew(f, records, k, rng);
+            continue;
         }
+        set_part(f, k, ef_tune_points_choice(&kernel->points, current), f->scratch);
+        *us += kernel->points.elites ? ef_tune_points_best(&kernel->points) : INFINITY;
     }
     return fresh;
 }
 
-/* Changes some kernels, those that take long more likely: as many as may change at once. */
-static void vary(ef_tune_family *f, const ef_tune_records *records, uint32_t fresh, double us, ef_rng *rng)
+/* What trying may save of a kernel's time; of one that was not measured yet, all of it. */
+static double gain_of(const ef_tune_family *f, const ef_tune_records *records, uint32_t kernel)
+{
+    ef_tune_kernel *k = kernel_of(f, records, kernel);
+    double promise = ef_tune_kernel_promise(k, &records->outlook);
+    return ef_tune_kernel_dry(k) ? 0 : k->points.elites ? ef_tune_points_best(&k->points) - promise : promise;
+}
+
+/* Changes the kernels that promise to gain most: as many as may change at once. */
+static void vary(ef_tune_family *f, const ef_tune_records *records, uint32_t fresh, ef_rng *rng)
 {
     uint32_t most = f->timed ? f->width : 1;
-    bool *done = ef_xcalloc(f->kernels + 1, sizeof *done);
+    double *gain = ef_xcalloc(f->kernels + 1, sizeof *gain), largest = 0;
+    for (uint32_t k = 0; k < f->kernels; k++) {
+        gain[k] = gain_of(f, records, k);
+        largest = fmax(largest, gain[k]);
+    }
     while (fresh < most) {
         double highest = 0;
         uint32_t next = UINT32_MAX;
         for (uint32_t k = 0; k < f->kernels; k++) {
-            const ef_tune_kernel *kernel = records->at[f->record[k]].kernel;
-            double weight = kernel->elites && kernel->best >= SMALL_SHARE * us
-                                ? kernel->best * (f->kernels > 1 ? ef_rng_unit(rng) : 1)
-                                : 0;
-            if (!done[k] && weight > highest) {
+            double weight = gain[k] * (f->kernels > 1 ? ef_rng_unit(rng) : 1);
+            if (gain[k] >= SMALL_GAIN * largest && weight > highest) {
                 highest = weight;
                 next = k;
             }
         }
         if (next == UINT32_MAX)
             break;
-        done[next] = true;
+        gain[next] = 0;
         fresh += renew(f, records, next, rng);
     }
-    free(done);
+    free(gain);
 }
 
-static void sample(ef_tune_family *f, ef_rng *rng)
+static bool has_room(const ef_tune_family *f)
 {
-    for (uint32_t i = 0; i < f->params; i++)
-        f->scratch[i] = ef_rng_below(rng, f->values[i]);
-}
-
-static void begin_at(ef_tune_family *f, const uint32_t *choice)
-{
-    if (f->params)
-        memcpy(f->scratch, choice, f->params * sizeof *choice);
-}
-
-static bool all_fit(const ef_tune_family *f)
-{
-    for (uint32_t k = 0; f->fits && k < f->kernels; k++)
-        if (!f->fits(f->user, k, f->scratch))
+    double room;
+    for (uint32_t k = 0; f->cost && k < f->kernels; k++)
+        if (f->cost(f->user, k, f->scratch, &room) >= EF_TUNE_NEVER)
             return false;
     return true;
 }
 
+static bool sample(ef_tune_family *f, ef_rng *rng)
+{
+    for (uint32_t i = 0; i < f->params; i++)
+        f->scratch[i] = ef_rng_below(rng, f->values[i]);
+    return has_room(f);
+}
+
 static void choose(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
 {
-    double us, dice = ef_rng_unit(rng), share = RESHAPE_SHARE + STALE_SHARE * fmin(f->stale / STALE, 1);
+    double us;
+    if (ef_tune_points_taken(&f->points) && ef_rng_unit(rng) < RANDOM_SHARE && sample(f, rng))
+        return;
     begin_at(f, best_choice(f));
-    if (ef_intern_count(f->tried) && dice < RANDOM_SHARE) {
-        sample(f, rng);
-        if (all_fit(f))
-            return;
-        begin_at(f, best_choice(f));
-    }
-    if (ef_intern_count(f->tried) && has_shapes(f) && dice < RANDOM_SHARE + share) {
-        if (ef_rng_unit(rng) < REVISIT && ef_intern_count(f->shapes) > 1)
-            revisit(f, records);
-        else
-            reshape(f, rng);
-    }
+    set_shape(f, choose_shape(f, records, rng));
     uint32_t fresh = take_best(f, records, rng, &us);
     /* The first time with what is known of kernels, and whenever that promises much. */
-    bool promising = f->elites ? fresh == 0 && us < ADVANCE * f->best : true;
-    if (promising && is_open(f))
+    bool promising = f->points.elites ? fresh == 0 && us < ADVANCE * ef_tune_points_best(&f->points) : f->asked == 0;
+    if (promising && ef_tune_points_may(&f->points, f->scratch))
         return;
-    vary(f, records, fresh, us, rng);
+    vary(f, records, fresh, rng);
 }
 
 /* The next untried schedule after scratch, in the order of a counter. There is one. */
 static void step_on(ef_tune_family *f)
 {
-    for (;;) {
+    do {
         uint32_t i = 0;
         while (i < f->params && ++f->scratch[i] == f->values[i])
             f->scratch[i++] = 0;
-        if (is_open(f))
-            return;
-    }
+    } while (!ef_tune_points_may(&f->points, f->scratch));
 }
 
 uint32_t ef_tune_assemble(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
@@ -486,11 +554,44 @@ uint32_t ef_tune_assemble(ef_tune_family *f, ef_tune_records *records, ef_rng *r
     uint32_t point = 0;
     for (unsigned tries = 0; !fresh && tries < TRIES; tries++) {
         choose(f, records, rng);
-        point = ef_tune_family_point(f, f->scratch, &fresh);
+        point = ef_tune_points_take(&f->points, f->scratch, &fresh);
     }
     if (!fresh) {
         step_on(f);
-        point = ef_tune_family_point(f, f->scratch, &fresh);
+        point = ef_tune_points_take(&f->points, f->scratch, &fresh);
     }
+    look_up(f, records, ef_tune_points_choice(&f->points, point));
+    for (uint32_t k = 0; k < f->kernels; k++)
+        time_of(f, records, k)->waiting++;
+    f->asked++;
     return point;
+}
+
+double ef_tune_family_together(ef_tune_family *f, ef_tune_records *records, uint32_t *point)
+{
+    double least = INFINITY;
+    uint32_t shape = UINT32_MAX;
+    for (uint32_t i = 0; i < ef_intern_count(f->shapes); i++) {
+        double us = f->overhead;
+        set_shape(f, i);
+        for (uint32_t k = 0; k < f->kernels; k++)
+            us += ef_tune_points_best(&kernel_of(f, records, k)->points);
+        if (us < least) {
+            least = us;
+            shape = i;
+        }
+    }
+    if (shape == UINT32_MAX || !f->points.elites)
+        return INFINITY;
+    begin_at(f, best_choice(f));
+    set_shape(f, shape);
+    for (uint32_t k = 0; k < f->kernels; k++) {
+        const ef_tune_points *p = &kernel_of(f, records, k)->points;
+        set_part(f, k, ef_tune_points_choice(p, p->elite[0]), f->scratch);
+    }
+    int fresh;
+    *point = ef_tune_points_take(&f->points, f->scratch, &fresh);
+    if (fresh)
+        ef_tune_points_open(&f->points, *point);
+    return isnan(f->points.time.at[*point].us) ? least : INFINITY;
 }

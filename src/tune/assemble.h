@@ -8,15 +8,12 @@
 #include "tune/propose.h"
 #include "tune/tuner.h"
 
-typedef struct {
-    uint64_t identity;
-    ef_tune_kernel *kernel;
-} ef_tune_record;
-
 /* Of all families. */
-typedef EF_VEC(ef_tune_record) ef_tune_records;
-
-#define EF_TUNE_AGAIN (-1.0) /* the time of a schedule that may be asked again */
+typedef struct {
+    ef_intern *identity; /* ids are places in the list */
+    EF_VEC(ef_tune_kernel *) list;
+    ef_tune_outlook outlook;
+} ef_tune_records;
 
 typedef struct {
     uint32_t number, params, kernels;
@@ -27,42 +24,45 @@ typedef struct {
     bool *uses;                       /* kernel * params + parameter: of those that shape buffers */
     uint32_t *scratch, *part, *point; /* a schedule being made; that of one kernel; points by kernel */
     uint32_t *record;                 /* by kernel: of the schedule being made */
-    bool (*fits)(const void *user, uint32_t kernel, const uint32_t *choice); /* NULL: everything does */
+    double (*cost)(const void *user, uint32_t kernel, const uint32_t *choice, double *room); /* NULL: not known */
     const void *user;
-    double estimate, best, size; /* best: of whole schedules; size: how many there are */
+    double size;                 /* how many schedules there are */
     double overhead;             /* what a whole schedule takes beside its kernels */
-    ef_intern *tried;            /* whole schedules, asked or known: ids are points */
-    ef_intern *shapes;           /* what shapes buffers in them */
-    EF_VEC(double) us;           /* by point; NAN: not told yet */
-    uint32_t again;              /* points of EF_TUNE_AGAIN */
-    uint32_t elite[EF_TUNE_ELITE], elites;
-    uint32_t asked; /* in this round */
-    uint32_t stale; /* proposals since something got better */
-    uint32_t failures;
+    ef_tune_points points;       /* whole schedules */
+    ef_intern *shapes;           /* choices of what shapes buffers that are considered */
+    EF_VEC(uint32_t) of_shape;   /* shape * kernels + kernel: records */
+    uint32_t shape;              /* of the schedule being made */
+    uint32_t asked, stale, lost; /* asks; since something got better; failures of which the kernel is not known */
     uint32_t width; /* kernels that change at once: fewer after failures, which say nothing of whose they are */
     bool timed;     /* the times of kernels are told; else they follow from those of whole schedules, one at a time */
 } ef_tune_family;
 
+void ef_tune_records_init(ef_tune_records *records);
+void ef_tune_records_free(ef_tune_records *records);
+/* Finds anew how far off estimates are. */
+void ef_tune_records_compare(ef_tune_records *records);
+
 ef_tune_family *ef_tune_family_new(const ef_tune_space *space, uint32_t number);
 void ef_tune_family_free(ef_tune_family *family);
 bool ef_tune_family_has(const ef_tune_family *family, const uint32_t *choice);
-/* The point of a whole schedule. */
-uint32_t ef_tune_family_point(ef_tune_family *family, const uint32_t *choice, int *fresh);
-const uint32_t *ef_tune_family_choice(const ef_tune_family *family, uint32_t point);
-/* `kernel_us`: by kernel, or NULL. */
+/* `kernel_us`: by kernel, or NULL. `waited`: it was asked. */
 void ef_tune_family_tell(ef_tune_family *family, ef_tune_records *records, uint32_t point, double us,
-                         const double *kernel_us);
+                         const double *kernel_us, bool waited);
+/* It failed because of this kernel, for want of room or not: the others' schedules may be asked again. */
+void ef_tune_family_blame(ef_tune_family *family, ef_tune_records *records, uint32_t point, uint32_t kernel, bool room);
 /* Its kernels are others from now on. What was told of it, but for failures, is not of these: it may be asked again,
  * the best of it first. False: they are what they were. */
 bool ef_tune_family_renew(ef_tune_family *family, const uint64_t *identity);
 bool ef_tune_family_dry(const ef_tune_family *family);
-/* Whether some schedules of it failed and none worked. */
-bool ef_tune_family_hopeless(const ef_tune_family *family);
+/* Whether some schedules of it failed and none worked, or those of a kernel of it, in whatever family. */
+bool ef_tune_family_hopeless(ef_tune_family *family, ef_tune_records *records);
 /* A new point, which counts as tried from now on. The family must not be dry. */
 uint32_t ef_tune_assemble(ef_tune_family *family, ef_tune_records *records, ef_rng *rng);
-/* What the family may come to: the sum of its kernels' best times, each less the less it was tried, or their estimates
- * where there is none. INFINITY: nothing is known of a kernel, or the family is hopeless, whatever its kernels take
- * in others. */
-double ef_tune_family_promise(const ef_tune_family *family, const ef_tune_records *records);
+/* What the family may come to: the sum of what its kernels may, for the best of the shapes considered. 0: nothing is
+ * known of a kernel. */
+double ef_tune_family_promise(ef_tune_family *family, ef_tune_records *records);
+/* The best schedule of each kernel together, if it was not measured as a whole: microseconds to expect, and the point.
+ * INFINITY: there is none. */
+double ef_tune_family_together(ef_tune_family *family, ef_tune_records *records, uint32_t *point);
 
 #endif

@@ -108,16 +108,15 @@ bool ef_family_widen(ef_family *f)
     return true;
 }
 
-/* Whether the device has room for a kernel's tiles. */
-static bool fits(const void *user, uint32_t kernel, const uint32_t *choice)
+/* What a kernel costs under a choice on a GPU. */
+static double cost(const void *user, uint32_t kernel, const uint32_t *choice, double *room)
 {
     const ef_family *f = user;
-    if (!f->target || !f->target->gpu)
-        return true;
-    ef_schedule schedule = ef_family_schedule(f, choice);
-    bool room = ef_room_fits(f->graph, &schedule, kernel, f->target);
-    ef_schedule_free(&schedule);
-    return room;
+    for (uint32_t i = 0; i < f->schedule.count; i++)
+        f->scratch.value[i] = f->domain[i][choice[i]];
+    ef_room needed = ef_room_of(f->graph, &f->scratch, kernel, f->target);
+    *room = ef_room_excess(&needed, f->target);
+    return ef_cost_us(f->cost[kernel], &f->scratch);
 }
 
 ef_tune_space ef_family_space(const ef_family *f)
@@ -132,7 +131,7 @@ ef_tune_space ef_family_space(const ef_family *f)
                            .kernel_estimate = f->kernel_estimate,
                            .uses = f->uses,
                            .key = f->key,
-                           .fits = fits,
+                           .cost = f->cost ? cost : NULL,
                            .user = f};
 }
 
@@ -255,6 +254,10 @@ static void add_candidate(ef_families *all, const ef_gathered_candidate *candida
 
 static void drop_one(ef_family *f)
 {
+    for (uint32_t k = 0; f->cost && k < f->graph->kernels.count; k++)
+        ef_cost_free(f->cost[k]);
+    if (f->cost)
+        ef_schedule_free(&f->scratch);
     ef_schedule_free(&f->schedule);
     ef_kgraph_free(f->graph);
     *f = (ef_family){0};
@@ -420,6 +423,17 @@ static void search(ef_families *all, const ef_families_options *options, ef_diag
     shorten(all, options->keep);
 }
 
+/* Of a family that is kept. */
+static void make_costs(ef_family *f, ef_arena *arena)
+{
+    if (!f->target || !f->target->gpu)
+        return;
+    f->cost = ef_arena_alloc(arena, f->graph->kernels.count * sizeof *f->cost);
+    for (uint32_t k = 0; k < f->graph->kernels.count; k++)
+        f->cost[k] = ef_cost_new(f->graph, k, f->target);
+    f->scratch = ef_schedule_copy(&f->schedule);
+}
+
 ef_families *ef_families_new(const ef_program *program, const ef_families_options *options, ef_diag *diag)
 {
     ef_families *all = ef_xcalloc(1, sizeof *all);
@@ -439,6 +453,8 @@ ef_families *ef_families_new(const ef_program *program, const ef_families_option
     }
     if (options->keep > 1)
         search(all, options, diag);
+    for (uint32_t i = 0; i < all->list.count; i++)
+        make_costs(&all->list.at[i], all->arena);
     return all;
 }
 
@@ -446,10 +462,8 @@ void ef_families_free(ef_families *families)
 {
     if (!families)
         return;
-    for (uint32_t i = 0; i < families->list.count; i++) {
-        ef_schedule_free(&families->list.at[i].schedule);
-        ef_kgraph_free(families->list.at[i].graph);
-    }
+    for (uint32_t i = 0; i < families->list.count; i++)
+        drop_one(&families->list.at[i]);
     ef_vec_free(&families->list);
     ef_gathered_free(families->gathered);
     ef_arena_free(families->arena);

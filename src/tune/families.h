@@ -5,6 +5,7 @@
 #define EF_TUNE_FAMILIES_H
 
 #include "kernel/schedule.h"
+#include "target/cost.h"
 #include "target/rank.h"
 #include "tune/gather.h"
 #include "tune/tuner.h"
@@ -22,6 +23,8 @@ typedef struct {
     uint64_t *key;           /* by parameter that shapes buffers: which it is in all families */
     const ef_target *target; /* NULL: nothing is known of the device */
     ef_schedule schedule;    /* the one to start with */
+    ef_cost **cost;          /* by kernel, on a GPU; NULL elsewhere */
+    ef_schedule scratch;     /* one whose cost is asked */
     const ef_expr *output;   /* of the candidate, in `dag` */
     ef_dag *dag;
 } ef_family;

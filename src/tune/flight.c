@@ -235,7 +235,8 @@ static void land(ef_flight *f, const ef_families *families, ef_trip *t, const ch
         f->best = *t;
     if (!fine)
         snprintf(f->last_error, sizeof f->last_error, "%s", error);
-    ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2, t->kernel_us, t->checked}));
+    ef_vec_push(&f->known, ((ef_known_source){t->source, t->us, t->warm_us, t->rel_l2, t->kernel_us, t->checked,
+                                              t->no_room, t->guilty}));
     keep(f, families, t, status, error);
     if (!fine || !t->artifact || !keep_artifact(f, t))
         drop_artifact(t);
@@ -314,7 +315,8 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     t.us = t.against_us = 0;
     t.kernel_us = NULL;
     t.artifact = NULL;
-    t.measuring = t.checked = t.late = false;
+    t.measuring = t.checked = t.late = t.no_room = false;
+    t.guilty = UINT32_MAX;
     bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
     if (printed && f->device->print_timed && family->graph->kernels.count > 1)
         f->device->print_timed(family->graph, &schedule, ENTRY, &source);
@@ -329,6 +331,8 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         t.rel_l2 = same->rel_l2;
         t.kernel_us = same->kernel_us;
         t.checked = same->checked;
+        t.guilty = same->guilty;
+        t.no_room = same->no_room;
         ef_vec_push(&f->landed, t);
     } else if (kept_artifact(f, t.source)) {
         send_to_measure(f, &t, kept_artifact(f, t.source));
@@ -387,6 +391,16 @@ static bool set_out_again(ef_flight *f, const ef_families *families, ef_trip *t,
     return true;
 }
 
+static void refused(ef_flight *f, const ef_families *families, ef_trip *t, const ef_reply *reply, const char *status)
+{
+    const json_t *kernel = json_object_get(reply->json, "kernel");
+    uint32_t kernels = families->list.at[t->family].graph->kernels.count;
+    if (json_is_integer(kernel) && json_integer_value(kernel) >= 0 && json_integer_value(kernel) < kernels)
+        t->guilty = (uint32_t)json_integer_value(kernel);
+    t->no_room = status && strcmp(status, "memory") == 0;
+    land(f, families, t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
+}
+
 /* A reply of the pool, to whichever candidate it is for; it may be for one that was cancelled. */
 static void heard(ef_flight *f, const ef_families *families, const ef_reply *reply)
 {
@@ -405,7 +419,7 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
         else if (reply->status == EF_REPLY_FINE)
             compiled(f, families, &t, reply->json);
         else
-            land(f, families, &t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
+            refused(f, families, &t, reply, status);
         return;
     }
 }

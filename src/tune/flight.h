@@ -21,6 +21,8 @@ typedef struct {
     double most_s;  /* … and all of its measuring, else it has failed; 0: as is usual */
     double us, warm_us, rel_l2; /* us INFINITY: it failed */
     bool late;                  /* because its measuring took longer */
+    uint32_t guilty;            /* because of this kernel of the family; UINT32_MAX: not known which … */
+    bool no_room;               /* … for want of memory */
     bool checked;               /* on all distributions */
     double against_us;          /* of the program as it is, called in turns with it; 0: it was not */
     double *kernel_us;          /* by kernel, of the flight's; NULL: not known */
@@ -34,7 +36,8 @@ typedef struct {
 typedef struct {
     uint64_t source;
     double us, warm_us, rel_l2, *kernel_us;
-    bool checked;
+    bool checked, no_room;
+    uint32_t guilty;
 } ef_known_source;
 
 /* One of the fastest, which need not be compiled again to be measured once more. */

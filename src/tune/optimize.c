@@ -271,7 +271,10 @@ static bool tune(run *r)
             if (isfinite(done.us) && is_original(r, done.family, done.choice))
                 r->original = done;
             ef_tuner_renew(r->tuner, done.family, r->families->list.at[done.family].identity);
-            ef_tuner_tell(r->tuner, done.ticket, done.us, done.kernel_us);
+            if (isfinite(done.us))
+                ef_tuner_tell(r->tuner, done.ticket, done.us, done.kernel_us);
+            else
+                ef_tuner_fail(r->tuner, done.ticket, done.guilty, done.no_room);
         }
         expect(r, until);
     }
@@ -292,7 +295,7 @@ static void launch_finalists(run *r, double seconds)
 {
     ef_tune_point point[FINALISTS];
     double us[FINALISTS];
-    uint32_t count = ef_tuner_top(r->tuner, FINALISTS, point, us), sent = 0;
+    uint32_t count = ef_tuner_finalists(r->tuner, FINALISTS, point, us), sent = 0;
     for (uint32_t i = 0; i < count; i++) {
         ef_trip trip = {.family = point[i].family,
                         .choice = point[i].choice,

@@ -6,14 +6,39 @@
 #include <string.h>
 
 #include "support/arena.h"
+#include "tune/tuner.h"
 
 #define SMALL_DOMAIN 4u /* any other value is a neighbour */
 #define TRIES 24u
 #define RANDOM_SHARE 0.1
-#define MUTATION_SHARE 0.2
+#define MUTATION_SHARE 0.1
+#define PAIR_SHARE 0.7    /* of steps: two parameters change */
 #define PATTERN_SHARE 0.2 /* while the last step that helped was not taken again */
 
-/* ---- kernels ---- */
+/* Where there are costs: */
+#define WALK 240u       /* steps of the walk that looks for cheap schedules */
+#define CHEAP 24u       /* of them are kept */
+#define WARMTH 0.1      /* a step up by this part is taken once in e times */
+#define JUMP_SHARE 0.2  /* of steps: a parameter takes any value */
+#define DRAWS 24u       /* steps that are compared, beside the cheap ones */
+#define FREE_SHARE 0.1  /* of proposals: a draw, whatever it costs */
+#define NEAR 1.5        /* steps: how far a measurement says something of others */
+#define FARTHEST 3.0    /* steps of one parameter */
+#define DOUBT 0.3       /* of a cost, as a logarithm, where nothing near was measured */
+#define PRIOR 0.5       /* measurements, that all others together weigh */
+#define FAILED 0.7      /* what a failure adds to the logarithm of the times near it … */
+#define NO_ROOM 1.5     /* … and one for want of room to what needs as much */
+#define START_SLACK 1.1 /* the start is tried first when it costs so many times the cheapest at most */
+
+/* What it may come to: */
+#define FIRST_HOPE 0.75 /* of the estimate, of a kernel that was not measured … */
+#define WAITING 0.05    /* … and so much more for each result that is awaited … */
+#define BLAMED 0.3      /* … or failed */
+#define FLOOR 0.7       /* of the estimate is the least it can take … */
+#define LEAST_GAIN 0.2  /* … unless it is near that already: then this part less */
+#define UNKNOWN_GAIN 0.5
+#define ON_THE_MOVE 0.3 /* tries before the last one that helped count as this many in vain */
+#define HOPELESS 4u     /* failures */
 
 static uint32_t *copy(const uint32_t *from, uint32_t count)
 {
@@ -23,17 +48,19 @@ static uint32_t *copy(const uint32_t *from, uint32_t count)
     return to;
 }
 
-ef_tune_kernel *ef_tune_kernel_new(uint32_t params, const uint32_t *values, const uint32_t *start)
+ef_tune_kernel *ef_tune_kernel_new(uint32_t params, const uint32_t *values, const uint32_t *start, double estimate,
+                                   const ef_tune_judge *judge)
 {
     ef_tune_kernel *k = ef_xcalloc(1, sizeof *k);
     k->params = params;
     k->values = copy(values, params);
     k->start = copy(start, params);
     k->scratch = ef_xcalloc(params + 1, sizeof *k->scratch);
-    k->best = INFINITY;
-    k->before = UINT32_MAX;
+    k->estimate = estimate;
+    k->judge = *judge;
+    k->no_room = INFINITY;
     k->size = 1;
-    k->tried = ef_intern_new();
+    ef_tune_points_init(&k->points, params);
     for (uint32_t i = 0; i < params; i++)
         k->size *= values[i];
     return k;
@@ -44,70 +71,60 @@ void ef_tune_kernel_free(ef_tune_kernel *k)
     free(k->values);
     free(k->start);
     free(k->scratch);
-    ef_intern_free(k->tried);
-    ef_vec_free(&k->time);
+    free(k->judge.choice);
+    free(k->judge.place);
+    ef_tune_points_free(&k->points);
+    ef_vec_free(&k->cost);
+    ef_vec_free(&k->cheap);
+    ef_vec_free(&k->cheap_us);
     free(k);
+}
+
+/* What a choice is thought to take; 0: nothing is known. */
+static double cost_of(const ef_tune_kernel *k, const uint32_t *choice, double *room)
+{
+    *room = 0;
+    if (!k->judge.cost)
+        return 0;
+    for (uint32_t i = 0; i < k->params; i++)
+        k->judge.choice[k->judge.place[i]] = choice[i];
+    return k->judge.cost(k->judge.user, k->judge.kernel, k->judge.choice, room);
 }
 
 uint32_t ef_tune_kernel_point(ef_tune_kernel *k, const uint32_t *choice, int *fresh)
 {
-    uint32_t none = 0; /* a kernel without parameters has one schedule */
-    const void *bytes = k->params ? choice : &none;
-    uint32_t id = ef_intern_put(k->tried, bytes, k->params ? k->params * sizeof *choice : sizeof none, fresh);
-    if (*fresh)
-        ef_vec_push(&k->time, ((ef_tune_time){NAN, 0}));
-    return id;
-}
-
-const uint32_t *ef_tune_kernel_choice(const ef_tune_kernel *k, uint32_t point)
-{
-    return ef_intern_at(k->tried, point, NULL);
-}
-
-/* Takes a point out of the best, if it is there. */
-static void demote(ef_tune_kernel *k, uint32_t point)
-{
-    for (uint32_t i = 0; i < k->elites; i++)
-        if (k->elite[i] == point) {
-            memmove(k->elite + i, k->elite + i + 1, (--k->elites - i) * sizeof *k->elite);
-            return;
-        }
-}
-
-static void promote(ef_tune_kernel *k, uint32_t point)
-{
-    double us = k->time.at[point].us;
-    uint32_t at = k->elites < EF_TUNE_ELITE ? k->elites++ : EF_TUNE_ELITE;
-    for (; at > 0 && us < k->time.at[k->elite[at - 1]].us; at--)
-        if (at < EF_TUNE_ELITE)
-            k->elite[at] = k->elite[at - 1];
-    if (at < EF_TUNE_ELITE)
-        k->elite[at] = point;
-}
-
-void ef_tune_kernel_tell(ef_tune_kernel *k, uint32_t point, double us)
-{
-    ef_tune_time *t = &k->time.at[point];
-    if (!isfinite(us)) {
-        t->us = t->count ? t->us : INFINITY;
-        return;
+    uint32_t point = ef_tune_points_take(&k->points, choice, fresh);
+    if (k->cost.count <= point) {
+        ef_tune_cost cost;
+        cost.us = cost_of(k, choice, &cost.room);
+        ef_vec_push(&k->cost, cost);
     }
-    t->us = t->count ? (t->us * t->count + us) / (t->count + 1) : us;
-    t->count++;
-    k->told++;
-    uint32_t best = k->elites ? k->elite[0] : UINT32_MAX;
-    demote(k, point);
-    promote(k, point);
-    k->before = k->elite[0] != best ? best : k->before;
-    k->best = k->time.at[k->elite[0]].us;
+    return point;
+}
+
+void ef_tune_kernel_no_room(ef_tune_kernel *k, uint32_t point)
+{
+    if (k->cost.at[point].room > 0)
+        k->no_room = fmin(k->no_room, k->cost.at[point].room);
 }
 
 bool ef_tune_kernel_dry(const ef_tune_kernel *k)
 {
-    return (double)ef_intern_count(k->tried) >= k->size;
+    return ef_tune_points_taken(&k->points) >= k->size;
 }
 
-/* ---- proposals: each makes k->scratch ---- */
+uint32_t ef_tune_kernel_current(const ef_tune_kernel *k)
+{
+    const ef_tune_points *p = &k->points;
+    if (p->elites)
+        return p->elite[0];
+    for (uint32_t i = 0; i < p->time.count; i++)
+        if (p->time.at[i].waiting && isnan(p->time.at[i].us))
+            return i;
+    return UINT32_MAX;
+}
+
+/* ---- steps: each makes k->scratch ---- */
 
 static void begin_at(ef_tune_kernel *k, const uint32_t *choice)
 {
@@ -115,9 +132,9 @@ static void begin_at(ef_tune_kernel *k, const uint32_t *choice)
         memcpy(k->scratch, choice, k->params * sizeof *choice);
 }
 
-static const uint32_t *best_choice(const ef_tune_kernel *k)
+static const uint32_t *elite(const ef_tune_kernel *k, uint32_t number)
 {
-    return k->elites ? ef_tune_kernel_choice(k, k->elite[0]) : k->start;
+    return number < k->points.elites ? ef_tune_points_choice(&k->points, k->points.elite[number]) : k->start;
 }
 
 uint32_t ef_tune_neighbour(uint32_t old, uint32_t values, bool up, ef_rng *rng)
@@ -150,34 +167,33 @@ static uint32_t pick(const ef_tune_kernel *k, ef_rng *rng)
     return chosen;
 }
 
-/* One parameter changes, or two: what one takes the other may have to give. */
-static void local_change(ef_tune_kernel *k, ef_rng *rng)
+/* One parameter of scratch changes, or two: what one takes the other may have to give. */
+static void step(ef_tune_kernel *k, ef_rng *rng)
 {
-    begin_at(k, best_choice(k));
     uint32_t first = pick(k, rng), second = pick(k, rng);
     bool up = ef_rng_below(rng, 2);
     if (first == UINT32_MAX)
         return;
     up = change(k, first, up, rng);
-    if (second != first && ef_rng_below(rng, 2))
+    if (second != first && ef_rng_unit(rng) < PAIR_SHARE)
         change(k, second, !up, rng);
 }
 
 /* The step that led to the best once more (Hooke and Jeeves, 1961). */
 static void repeat_step(ef_tune_kernel *k)
 {
-    const uint32_t *best = best_choice(k), *before = ef_tune_kernel_choice(k, k->before);
+    const uint32_t *best = elite(k, 0), *before = ef_tune_points_choice(&k->points, k->points.before);
     for (uint32_t i = 0; i < k->params; i++) {
         int64_t next = 2 * (int64_t)best[i] - before[i];
         k->scratch[i] = next < 0 ? 0 : next >= k->values[i] ? k->values[i] - 1 : (uint32_t)next;
     }
-    k->before = UINT32_MAX;
+    k->points.before = UINT32_MAX;
 }
 
 /* Some changes of one of the best. */
 static void mutate(ef_tune_kernel *k, ef_rng *rng)
 {
-    begin_at(k, k->elites ? ef_tune_kernel_choice(k, k->elite[ef_rng_below(rng, k->elites)]) : k->start);
+    begin_at(k, elite(k, k->points.elites ? ef_rng_below(rng, k->points.elites) : 0));
     uint32_t changes = 1 + ef_rng_below(rng, 3);
     for (uint32_t i = 0; i < changes; i++) {
         uint32_t param = pick(k, rng);
@@ -192,43 +208,278 @@ static void sample(ef_tune_kernel *k, ef_rng *rng)
         k->scratch[i] = ef_rng_below(rng, k->values[i]);
 }
 
-/* The next untried choice after scratch, in the order of a counter. There is one. */
+static void draw(ef_tune_kernel *k, ef_rng *rng)
+{
+    double dice = ef_rng_unit(rng);
+    if (k->points.before != UINT32_MAX && k->points.elites && ef_rng_unit(rng) < PATTERN_SHARE) {
+        repeat_step(k);
+    } else if (dice < RANDOM_SHARE) {
+        sample(k, rng);
+    } else if (dice < RANDOM_SHARE + MUTATION_SHARE) {
+        mutate(k, rng);
+    } else {
+        begin_at(k, elite(k, 0));
+        step(k, rng);
+    }
+}
+
+/* ---- cheap schedules ---- */
+
+static const uint32_t *cheap(const ef_tune_kernel *k, uint32_t number)
+{
+    return k->cheap.at + (size_t)number * k->params;
+}
+
+/* Keeps scratch if it is one of the cheapest. */
+static void keep(ef_tune_kernel *k, double us)
+{
+    uint32_t at = k->cheap_us.count, width = k->params;
+    if (us >= EF_TUNE_NEVER || (at == CHEAP && us >= k->cheap_us.at[at - 1]))
+        return;
+    for (uint32_t i = 0; i < at; i++)
+        if (memcmp(cheap(k, i), k->scratch, width * sizeof *k->scratch) == 0)
+            return;
+    if (at < CHEAP) {
+        ef_vec_push(&k->cheap_us, us);
+        for (uint32_t i = 0; i < width; i++)
+            ef_vec_push(&k->cheap, 0);
+    } else {
+        at--;
+    }
+    for (; at > 0 && us < k->cheap_us.at[at - 1]; at--)
+        k->cheap_us.at[at] = k->cheap_us.at[at - 1];
+    uint32_t *place = k->cheap.at + (size_t)at * width;
+    memmove(place + width, place, ((size_t)(k->cheap_us.count - 1 - at) * width) * sizeof *place);
+    memcpy(place, k->scratch, width * sizeof *place);
+    k->cheap_us.at[at] = us;
+}
+
+/* A random walk from the start, downhill for the most part. The same for the same kernel. */
+static void survey(ef_tune_kernel *k)
+{
+    double room;
+    if (k->surveyed || !k->judge.cost)
+        return;
+    k->surveyed = true;
+    if (k->params == 0) {
+        k->estimate = cost_of(k, k->start, &room);
+        return;
+    }
+    ef_rng rng = {ef_hash(k->values, k->params * sizeof *k->values)};
+    uint32_t *here = copy(k->start, k->params);
+    double us = cost_of(k, here, &room);
+    begin_at(k, here);
+    keep(k, us);
+    for (uint32_t i = 0; i < WALK; i++) {
+        if (i == WALK / 2 && k->cheap_us.count) {
+            us = k->cheap_us.at[0];
+            memcpy(here, cheap(k, 0), k->params * sizeof *here);
+        }
+        begin_at(k, here);
+        uint32_t param = pick(k, &rng);
+        if (param != UINT32_MAX && ef_rng_unit(&rng) < JUMP_SHARE)
+            k->scratch[param] = ef_rng_below(&rng, k->values[param]);
+        else
+            step(k, &rng);
+        double then = cost_of(k, k->scratch, &room);
+        keep(k, then);
+        if (then < us * (1 - WARMTH * log(1 - ef_rng_unit(&rng)))) {
+            us = then;
+            memcpy(here, k->scratch, k->params * sizeof *here);
+        }
+    }
+    free(here);
+    k->estimate = k->cheap_us.count ? k->cheap_us.at[0] : EF_TUNE_NEVER;
+}
+
+/* ---- the surrogate ---- */
+
+/* How much a measurement says of another schedule, from 0 to 1. */
+static double likeness(const ef_tune_kernel *k, const uint32_t *x, const uint32_t *y)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < k->params; i++) {
+        double steps = fmin(fabs((double)x[i] - y[i]), FARTHEST);
+        sum += steps * steps;
+    }
+    return exp(-sum / (2 * NEAR * NEAR));
+}
+
+/* The logarithm of how many times its cost a point took. */
+static double miss(const ef_tune_kernel *k, uint32_t point)
+{
+    return log(k->points.time.at[point].us / k->cost.at[point].us);
+}
+
+static bool has_miss(const ef_tune_kernel *k, uint32_t point)
+{
+    return isfinite(k->points.time.at[point].us) && k->cost.at[point].us > 0 && k->cost.at[point].us < EF_TUNE_NEVER;
+}
+
+static double mean_miss(const ef_tune_kernel *k)
+{
+    double sum = 0, count = 0;
+    for (uint32_t i = 0; i < k->points.time.count; i++)
+        if (has_miss(k, i)) {
+            sum += miss(k, i);
+            count++;
+        }
+    return count > 0 ? sum / count : 0;
+}
+
+/* The logarithm of what a schedule may take, optimistically; `mean` is the mean_miss. */
+static double score(const ef_tune_kernel *k, const uint32_t *choice, double mean)
+{
+    double room, us = cost_of(k, choice, &room), sum = PRIOR * mean, weights = PRIOR, all = PRIOR;
+    if (us >= EF_TUNE_NEVER || us <= 0)
+        return INFINITY;
+    for (uint32_t i = 0; i < k->points.time.count; i++) {
+        double near = likeness(k, choice, ef_tune_points_choice(&k->points, i));
+        bool failed = isinf(k->points.time.at[i].us) && k->cost.at[i].room < k->no_room;
+        all += k->points.time.at[i].open ? 0 : near;
+        if (!failed && !has_miss(k, i))
+            continue;
+        sum += near * (failed ? mean + FAILED : miss(k, i));
+        weights += near;
+    }
+    return log(us) + sum / weights - DOUBT * sqrt(PRIOR / all) + (room >= k->no_room ? NO_ROOM : 0);
+}
+
+typedef struct {
+    uint32_t *choice;
+    double score;
+} pick_of;
+
+static void compare(const ef_tune_kernel *k, pick_of *best, const uint32_t *choice, double mean)
+{
+    if (!ef_tune_points_may(&k->points, choice))
+        return;
+    double own = score(k, choice, mean);
+    if (own < best->score) {
+        best->score = own;
+        memcpy(best->choice, choice, k->params * sizeof *choice);
+    }
+}
+
+/* Makes scratch the most promising of many. False: none is new and has room. */
+static bool draw_best(ef_tune_kernel *k, ef_rng *rng)
+{
+    double mean = mean_miss(k);
+    pick_of best = {ef_xcalloc(k->params + 1, sizeof(uint32_t)), INFINITY};
+    for (uint32_t i = 0; i < k->cheap_us.count; i++)
+        compare(k, &best, cheap(k, i), mean);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        draw(k, rng);
+        compare(k, &best, k->scratch, mean);
+    }
+    begin_at(k, best.choice);
+    free(best.choice);
+    return isfinite(best.score);
+}
+
+/* ---- proposals ---- */
+
+static bool has_room(const ef_tune_kernel *k)
+{
+    double room;
+    return cost_of(k, k->scratch, &room) < EF_TUNE_NEVER && room < k->no_room;
+}
+
+/* The next open choice after scratch, in the order of a counter. There is one. */
 static void step_on(ef_tune_kernel *k)
 {
-    for (;;) {
+    do {
         uint32_t i = 0;
         while (i < k->params && ++k->scratch[i] == k->values[i])
             k->scratch[i++] = 0;
-        if (ef_intern_find(k->tried, k->scratch, k->params * sizeof *k->scratch) == UINT32_MAX)
-            return;
-    }
+    } while (!ef_tune_points_may(&k->points, k->scratch));
 }
 
-static void choose(ef_tune_kernel *k, ef_rng *rng)
+/* Makes scratch a draw that is open and has room. What has none counts as tried: it is never asked. */
+static bool draw_any(ef_tune_kernel *k, ef_rng *rng)
 {
-    double dice = ef_rng_unit(rng);
-    if (k->before != UINT32_MAX && k->elites && ef_rng_unit(rng) < PATTERN_SHARE)
-        repeat_step(k);
-    else if (dice < RANDOM_SHARE)
-        sample(k, rng);
-    else if (dice < RANDOM_SHARE + MUTATION_SHARE)
-        mutate(k, rng);
-    else
-        local_change(k, rng);
-}
-
-uint32_t ef_tune_propose(ef_tune_kernel *k, ef_rng *rng)
-{
-    int fresh = 0;
-    begin_at(k, k->start);
-    uint32_t point = ef_tune_kernel_point(k, k->scratch, &fresh);
-    for (unsigned tries = 0; !fresh && tries < TRIES; tries++) {
-        choose(k, rng);
-        point = ef_tune_kernel_point(k, k->scratch, &fresh);
+    for (unsigned tries = 0; tries < TRIES; tries++) {
+        draw(k, rng);
+        if (ef_tune_points_may(&k->points, k->scratch) && has_room(k))
+            return true;
     }
-    if (!fresh) {
+    for (unsigned tries = 0; tries < TRIES && !ef_tune_kernel_dry(k); tries++) {
         step_on(k);
-        point = ef_tune_kernel_point(k, k->scratch, &fresh);
+        if (has_room(k))
+            return true;
+        ef_tune_kernel_point(k, k->scratch, NULL);
     }
-    return point;
+    return false;
+}
+
+/* Makes scratch one that was to be tried and was not, because another kernel of the candidate failed. */
+static bool take_open(ef_tune_kernel *k)
+{
+    for (uint32_t i = 0; k->points.open && i < k->points.time.count; i++)
+        if (k->points.time.at[i].open) {
+            begin_at(k, ef_tune_points_choice(&k->points, i));
+            return true;
+        }
+    return false;
+}
+
+static bool is_start(ef_tune_kernel *k)
+{
+    double room;
+    begin_at(k, k->start);
+    return k->points.time.count == 0 && cost_of(k, k->start, &room) <= START_SLACK * k->estimate + 1e-9;
+}
+
+static bool choose(ef_tune_kernel *k, ef_rng *rng)
+{
+    survey(k);
+    if (take_open(k))
+        return true;
+    if (k->judge.cost) {
+        if (is_start(k) || (ef_rng_unit(rng) >= FREE_SHARE && draw_best(k, rng)))
+            return true;
+    } else {
+        begin_at(k, k->start);
+        if (ef_tune_points_may(&k->points, k->scratch))
+            return true;
+    }
+    return draw_any(k, rng);
+}
+
+bool ef_tune_propose(ef_tune_kernel *k, ef_rng *rng, uint32_t *point)
+{
+    if (ef_tune_kernel_dry(k) || !choose(k, rng))
+        return false;
+    *point = ef_tune_kernel_point(k, k->scratch, NULL);
+    return true;
+}
+
+/* ---- what it may come to ---- */
+
+bool ef_tune_kernel_hopeless(ef_tune_kernel *k)
+{
+    survey(k);
+    return k->points.worked == 0 && (k->points.failed >= HOPELESS || k->estimate >= EF_TUNE_NEVER);
+}
+
+static uint32_t waiting(const ef_tune_kernel *k)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < k->points.time.count; i++)
+        count += k->points.time.at[i].waiting && isnan(k->points.time.at[i].us);
+    return count;
+}
+
+double ef_tune_kernel_promise(ef_tune_kernel *k, const ef_tune_outlook *outlook)
+{
+    survey(k);
+    const ef_tune_points *p = &k->points;
+    double best = ef_tune_points_best(p), on_way = waiting(k);
+    if (!p->elites)
+        return k->estimate * outlook->off * FIRST_HOPE * (1 + WAITING * on_way + BLAMED * p->failed);
+    double least = (1 - UNKNOWN_GAIN) * best;
+    if (k->estimate > 0)
+        least = fmin(FLOOR * k->estimate * outlook->low, (1 - LEAST_GAIN) * best);
+    double tried = p->stale + ON_THE_MOVE * (p->worked + p->failed - p->stale) + on_way;
+    return ef_tune_kernel_dry(k) ? best : best - (best - least) * outlook->tries / (outlook->tries + tried);
 }

@@ -1,5 +1,5 @@
-/* The tuner: see tuner.h. tuner.c has families and rounds, assemble.c what a family is, propose.c how a kernel
- * chooses its next schedule. */
+/* The tuner: see tuner.h. tuner.c has families and how they compete, assemble.c what a family is, propose.c how a
+ * kernel chooses its next schedule. */
 #include "tune/tuner.h"
 
 #include <math.h>
@@ -8,13 +8,14 @@
 #include "tune/assemble.h"
 
 #define FIRST_EXPECTATION 400u
-#define LEAST_QUOTA 2u     /* measurements of a family in a round, after the first round */
-#define FIRST_QUOTA 8u     /* in the first round at most: a good family may start badly … */
-#define FIRST_SHARE 3      /* … but this part of all measurements, one of so many, is enough for that */
-#define LAST_QUOTA 16u     /* of the last family, before another may take its place */
-#define PATIENCE 128u      /* measurements without progress, with one family left, before it is enough … */
-#define PATIENCE_SHARE 2   /* … and this part of all */
-#define KEEP_BY_ESTIMATE 4 /* one in so many places of the next round goes by estimate */
+#define TRIES_SHARE 4.0  /* a kernel gets one in so many of the measurements that are left … */
+#define MOST_TRIES 8.0   /* … and so many at most, as far as promises go */
+#define UNKNOWN 0.6      /* of the best: what a family promises of which nothing is known … */
+#define UNKNOWN_ASK 0.1  /* … and so much more with each ask */
+#define PATIENCE 128u    /* measurements without progress, when one family is left, before it is enough … */
+#define PATIENCE_SHARE 2 /* … and this part of all … */
+#define LONG_PATIENCE 4  /* … and so many times that when others are left */
+#define CHANCE 1.01      /* what is put together from the best of many noisy times takes longer */
 
 typedef struct {
     uint32_t family, point;
@@ -25,9 +26,8 @@ struct ef_tuner {
     ef_rng rng;
     EF_VEC(ef_tune_family *) families;
     ef_tune_records records; /* kernels */
-    EF_VEC(uint32_t) left;   /* families of this round, best first */
     EF_VEC(ticket) tickets;
-    uint32_t round, quota, outstanding;
+    uint32_t outstanding;
     uint64_t expected, since_progress, asked;
     double best;
 };
@@ -38,6 +38,7 @@ ef_tuner *ef_tuner_new(uint64_t seed)
     t->rng.state = seed;
     t->expected = FIRST_EXPECTATION;
     t->best = INFINITY;
+    ef_tune_records_init(&t->records);
     return t;
 }
 
@@ -47,11 +48,8 @@ void ef_tuner_free(ef_tuner *t)
         return;
     for (uint32_t i = 0; i < t->families.count; i++)
         ef_tune_family_free(t->families.at[i]);
-    for (uint32_t i = 0; i < t->records.count; i++)
-        ef_tune_kernel_free(t->records.at[i].kernel);
-    ef_vec_free(&t->records);
+    ef_tune_records_free(&t->records);
     ef_vec_free(&t->families);
-    ef_vec_free(&t->left);
     ef_vec_free(&t->tickets);
     free(t);
 }
@@ -60,8 +58,6 @@ uint32_t ef_tuner_add(ef_tuner *t, const ef_tune_space *space)
 {
     uint32_t number = t->families.count;
     ef_vec_push(&t->families, ef_tune_family_new(space, number));
-    ef_vec_push(&t->left, number);
-    t->quota = 1;
     return number;
 }
 
@@ -71,10 +67,10 @@ bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double
     if (!ef_tune_family_has(f, choice))
         return false;
     int fresh;
-    uint32_t point = ef_tune_family_point(f, choice, &fresh);
+    uint32_t point = ef_tune_points_take(&f->points, choice, &fresh);
     if (fresh)
-        ef_tune_family_tell(f, &t->records, point, us, kernel_us);
-    t->best = fmin(t->best, f->best);
+        ef_tune_family_tell(f, &t->records, point, us, kernel_us, false);
+    t->best = fmin(t->best, ef_tune_points_best(&f->points));
     return true;
 }
 
@@ -85,177 +81,164 @@ void ef_tuner_renew(ef_tuner *t, uint32_t family, const uint64_t *identity)
     t->since_progress = 0;
     t->best = INFINITY;
     for (uint32_t i = 0; i < t->families.count; i++)
-        t->best = fmin(t->best, t->families.at[i]->best);
+        t->best = fmin(t->best, ef_tune_points_best(&t->families.at[i]->points));
 }
 
 void ef_tuner_expect(ef_tuner *t, uint64_t measurements)
 {
     t->expected = measurements;
-    if (t->round > 0 || t->families.count == 0)
-        return;
-    uint64_t share = (measurements + t->asked) / FIRST_SHARE / t->families.count;
-    t->quota = share < 1 ? 1 : share > FIRST_QUOTA ? FIRST_QUOTA : (uint32_t)share;
 }
 
-/* ---- rounds ---- */
+/* ---- which family ---- */
 
-static double key_of(ef_tuner *t, uint32_t family, bool by_estimate)
+static double promise_of(ef_tuner *t, ef_tune_family *f)
 {
-    ef_tune_family *f = t->families.at[family];
-    return by_estimate ? f->estimate : ef_tune_family_promise(f, &t->records);
+    double promise = ef_tune_family_promise(f, &t->records);
+    if (promise > 0)
+        return promise;
+    return isfinite(t->best) ? UNKNOWN * t->best * (1 + UNKNOWN_ASK * f->asked) : f->asked;
 }
 
-/* Sorts families, equals in their old order. Insertion: they are few and nearly sorted. */
-static void sort_left(ef_tuner *t, uint32_t from, bool by_estimate)
-{
-    for (uint32_t i = from + 1; i < t->left.count; i++)
-        for (uint32_t k = i; k > from; k--) {
-            uint32_t *pair = t->left.at + k - 1, swap = pair[0];
-            if (!(key_of(t, pair[1], by_estimate) < key_of(t, pair[0], by_estimate)))
-                break;
-            pair[0] = pair[1];
-            pair[1] = swap;
-        }
-}
-
-static uint32_t rounds_after(uint32_t families)
-{
-    uint32_t rounds = 1;
-    while (families > 1) {
-        families = (families + 1) / 2;
-        rounds++;
-    }
-    return rounds;
-}
-
-/* Every family that still has something to try; hopeless ones last. */
-static void bring_all(ef_tuner *t)
-{
-    t->left.count = 0;
-    for (int hopeless = 0; hopeless < 2; hopeless++)
-        for (uint32_t i = 0; i < t->families.count; i++)
-            if (!ef_tune_family_dry(t->families.at[i]) && ef_tune_family_hopeless(t->families.at[i]) == hopeless)
-                ef_vec_push(&t->left, i);
-}
-
-static bool has_hope(const ef_tuner *t)
-{
-    for (uint32_t i = 0; i < t->families.count; i++)
-        if (!ef_tune_family_dry(t->families.at[i]) && !ef_tune_family_hopeless(t->families.at[i]))
-            return true;
-    return false;
-}
-
-/* Half as many go on, the most promising ones of all: what was found for a kernel meanwhile may bring a family back
- * that was left out before. */
-static bool next_round(ef_tuner *t)
-{
-    uint32_t kept = (t->left.count + 1) / 2, by_estimate = t->round < 2 ? kept / KEEP_BY_ESTIMATE : 0;
-    bring_all(t);
-    kept = kept < t->left.count ? kept : t->left.count;
-    if (t->left.count == 0)
-        return false;
-    kept = kept ? kept : 1;
-    sort_left(t, 0, false);
-    sort_left(t, kept - (by_estimate < kept ? by_estimate : 0), true);
-    t->left.count = kept;
-    sort_left(t, 0, false);
-    t->round++;
-    uint64_t share = t->expected / rounds_after(kept) / kept, most = kept == 1 ? LAST_QUOTA : UINT32_MAX;
-    t->quota = share < LEAST_QUOTA ? LEAST_QUOTA : share > most ? (uint32_t)most : (uint32_t)share;
-    for (uint32_t i = 0; i < t->left.count; i++)
-        t->families.at[t->left.at[i]]->asked = 0;
-    return true;
-}
-
-/* The family of this round that got the fewest, the best of those; NULL: all got their share. A hopeless one gets
- * nothing more while there are others, in this round or outside of it. */
-static ef_tune_family *next_family(ef_tuner *t, uint32_t *number)
+/* Of those that have something to try the one that promises most; hopeless ones last. NULL: there is none. */
+static ef_tune_family *next_family(ef_tuner *t)
 {
     ef_tune_family *next = NULL;
-    bool hope = has_hope(t);
-    for (uint32_t i = 0; i < t->left.count; i++) {
-        ef_tune_family *f = t->families.at[t->left.at[i]];
-        if (ef_tune_family_dry(f) || f->asked >= t->quota || (hope && ef_tune_family_hopeless(f)) ||
-            (next && f->asked >= next->asked))
-            continue;
-        next = f;
-        *number = t->left.at[i];
-    }
+    double most = INFINITY;
+    t->records.outlook.tries = fmin(fmax((double)t->expected / TRIES_SHARE, 0.1), MOST_TRIES);
+    if (t->asked == 0 && t->families.at[0]->points.time.count == 0)
+        return t->families.at[0];
+    for (int hopeless = 0; hopeless < 2 && !next; hopeless++)
+        for (uint32_t i = 0; i < t->families.count; i++) {
+            ef_tune_family *f = t->families.at[i];
+            if (ef_tune_family_dry(f) || ef_tune_family_hopeless(f, &t->records) != hopeless)
+                continue;
+            double promise = hopeless ? f->asked : promise_of(t, f);
+            if (!next || promise < most) {
+                most = promise;
+                next = f;
+            }
+        }
     return next;
 }
 
-static bool settled(const ef_tuner *t)
+uint32_t ef_tuner_left(ef_tuner *t)
 {
-    return t->left.count == 1 && t->since_progress > PATIENCE && t->since_progress > t->asked / PATIENCE_SHARE;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < t->families.count; i++) {
+        ef_tune_family *f = t->families.at[i];
+        left += !ef_tune_family_hopeless(f, &t->records) && !(promise_of(t, f) > t->best);
+    }
+    return left;
+}
+
+static bool settled(ef_tuner *t)
+{
+    if (t->since_progress <= PATIENCE || t->since_progress <= t->asked / PATIENCE_SHARE)
+        return false;
+    return t->since_progress > (uint64_t)LONG_PATIENCE * PATIENCE || ef_tuner_left(t) <= 1;
 }
 
 ef_ask ef_tuner_ask(ef_tuner *t, ef_tune_point *point)
 {
-    uint32_t number = 0;
-    if (t->families.count == 0 || settled(t))
+    ef_tune_family *f = t->families.count == 0 || settled(t) ? NULL : next_family(t);
+    if (!f)
         return t->outstanding ? EF_ASK_WAIT : EF_ASK_DONE;
-    ef_tune_family *f = next_family(t, &number);
-    if (!f) {
-        /* Waiting for the last few would leave the workers without work. */
-        if (t->outstanding > 2 && t->outstanding > t->left.count / 4)
-            return EF_ASK_WAIT;
-        if (!next_round(t) || !(f = next_family(t, &number)))
-            return t->outstanding ? EF_ASK_WAIT : EF_ASK_DONE;
-    }
     uint32_t id = ef_tune_assemble(f, &t->records, &t->rng);
-    f->asked++;
     t->asked++;
     t->since_progress++;
     t->outstanding++;
     t->expected -= t->expected > 0;
-    *point = (ef_tune_point){t->tickets.count, number, ef_tune_family_choice(f, id)};
-    ef_vec_push(&t->tickets, ((ticket){number, id, false}));
+    *point = (ef_tune_point){t->tickets.count, f->number, ef_tune_points_choice(&f->points, id)};
+    ef_vec_push(&t->tickets, ((ticket){f->number, id, false}));
     return EF_ASK_POINT;
+}
+
+/* ---- results ---- */
+
+/* NULL: it was answered. */
+static ef_tune_family *answer(ef_tuner *t, uint64_t number, uint32_t *point)
+{
+    ticket *answered = number < t->tickets.count ? &t->tickets.at[number] : NULL;
+    if (!answered || answered->told)
+        return NULL;
+    answered->told = true;
+    t->outstanding--;
+    *point = answered->point;
+    return t->families.at[answered->family];
 }
 
 void ef_tuner_tell(ef_tuner *t, uint64_t number, double us, const double *kernel_us)
 {
-    ticket *answered = number < t->tickets.count ? &t->tickets.at[number] : NULL;
-    if (!answered || answered->told)
+    uint32_t point;
+    ef_tune_family *f = answer(t, number, &point);
+    if (!f)
         return;
-    answered->told = true;
-    t->outstanding--;
-    ef_tune_family_tell(t->families.at[answered->family], &t->records, answered->point, us, kernel_us);
+    ef_tune_family_tell(f, &t->records, point, us, kernel_us, true);
     /* Noise is no progress. */
     if (us < 0.995 * t->best)
         t->since_progress = 0;
     t->best = fmin(t->best, us);
 }
 
-uint32_t ef_tuner_top(const ef_tuner *t, uint32_t room, ef_tune_point *point, double *us)
+void ef_tuner_fail(ef_tuner *t, uint64_t number, uint32_t kernel, bool room)
 {
-    uint32_t count = 0;
+    uint32_t point;
+    ef_tune_family *f = answer(t, number, &point);
+    if (!f)
+        return;
+    if (f->kernels == 1 || kernel < f->kernels)
+        ef_tune_family_blame(f, &t->records, point, f->kernels == 1 ? 0 : kernel, room);
+    else
+        ef_tune_family_tell(f, &t->records, point, INFINITY, NULL, true);
+}
+
+/* ---- the best ---- */
+
+typedef struct {
+    ef_tune_point *point;
+    double *us;
+    uint32_t room, count;
+} best_list;
+
+static void put(best_list *list, const ef_tune_family *f, uint32_t point, double us)
+{
+    uint32_t at = list->count < list->room ? list->count++ : list->room;
+    for (; at > 0 && us < list->us[at - 1]; at--)
+        if (at < list->room) {
+            list->us[at] = list->us[at - 1];
+            list->point[at] = list->point[at - 1];
+        }
+    if (at == list->room)
+        return;
+    list->us[at] = us;
+    list->point[at] = (ef_tune_point){0, f->number, ef_tune_points_choice(&f->points, point)};
+}
+
+static void put_best(best_list *list, const ef_tuner *t)
+{
     for (uint32_t i = 0; i < t->families.count; i++) {
         const ef_tune_family *f = t->families.at[i];
-        for (uint32_t e = 0; e < f->elites; e++) {
-            double time = f->us.at[f->elite[e]];
-            uint32_t at = count < room ? count++ : room;
-            for (; at > 0 && time < us[at - 1]; at--)
-                if (at < room) {
-                    us[at] = us[at - 1];
-                    point[at] = point[at - 1];
-                }
-            if (at == room)
-                continue;
-            us[at] = time;
-            point[at] = (ef_tune_point){0, i, ef_tune_family_choice(f, f->elite[e])};
-        }
+        for (uint32_t e = 0; e < f->points.elites; e++)
+            put(list, f, f->points.elite[e], f->points.time.at[f->points.elite[e]].us);
     }
-    return count;
 }
 
 bool ef_tuner_best(const ef_tuner *t, ef_tune_point *point, double *us)
 {
-    return ef_tuner_top(t, 1, point, us) == 1;
+    best_list list = {point, us, 1, 0};
+    put_best(&list, t);
+    return list.count == 1;
 }
 
-uint32_t ef_tuner_left(const ef_tuner *t)
+uint32_t ef_tuner_finalists(ef_tuner *t, uint32_t room, ef_tune_point *point, double *us)
 {
-    return t->left.count;
+    best_list list = {point, us, room, 0};
+    put_best(&list, t);
+    for (uint32_t i = 0; i < t->families.count; i++) {
+        uint32_t together;
+        double sum = ef_tune_family_together(t->families.at[i], &t->records, &together);
+        if (isfinite(sum))
+            put(&list, t->families.at[i], together, CHANCE * sum);
+    }
+    return list.count;
 }

@@ -6,14 +6,17 @@
  *
  * Whole schedules are asked, but kernels are tuned: a result says what each kernel took, so one measurement tries
  * another schedule of several kernels at once, and what is found for a kernel serves every family that has it
- * (assemble.h). A kernel's next schedule is a local change of its best one, a mutation of one of the best few, or
- * random (propose.h). Kernels that do not say what they took are changed one at a time.
+ * (assemble.h). How a kernel chooses its next schedule: propose.h. Kernels that do not say what they took are changed
+ * one at a time.
  *
- * Successive halving (Jamieson and Talwalkar, 2016): rounds, in each of which every family left gets the same number of
- * measurements; the better half goes on, and with it a few that the static estimate likes best. What a family is worth
- * is the sum of its kernels' best times and what it takes beside them, not its first schedule's time; what was tried
- * little is taken to be worth more. A family of which the first few schedules fail, and none worked, comes after all
- * others, however fast its kernels are in these. What is returned was measured as a whole. */
+ * Families compete by what they may come to, not by what they took: the sum over kernels of the best time so far, less
+ * what trying may still save of it, which is the more the farther it is above what the kernel is estimated to take, the
+ * less it was tried, and the more measurements are left. The family of the least sum is asked (optimism in the face of
+ * uncertainty; Lai and Robbins, 1985): none is dropped, but once its optimistic sum cannot win it gets nothing more. A
+ * kernel that was never measured promises what it is estimated to take, by how far estimates of others were off;
+ * results that are awaited count as tries, so that asks far ahead spread. The first ask is of the first family. A
+ * family of which the first few schedules fail, and none worked, comes after all others, however fast its kernels are
+ * in these. What is returned was measured as a whole. */
 #ifndef EF_TUNE_TUNER_H
 #define EF_TUNE_TUNER_H
 
@@ -21,6 +24,8 @@
 #include <stdint.h>
 
 typedef struct ef_tuner ef_tuner;
+
+#define EF_TUNE_NEVER 1e12 /* microseconds */
 
 typedef struct {
     uint32_t params;
@@ -34,8 +39,9 @@ typedef struct {
     const double *kernel_estimate; /* optimistic latency in microseconds; 0: not known */
     const bool *uses;              /* kernel * params + parameter: it depends on this parameter that shapes buffers … */
     const uint64_t *key;           /* … which is, by parameter, this one in whatever family */
-    /* Whether a kernel is worth trying under a schedule; NULL: it always is. */
-    bool (*fits)(const void *user, uint32_t kernel, const uint32_t *choice);
+    /* What a kernel is thought to take under a schedule, in microseconds, EF_TUNE_NEVER or more: it is not worth
+     * trying; `room`: what it needs of what there is of memory, as a part; 0: not known. NULL: nothing is known. */
+    double (*cost)(const void *user, uint32_t kernel, const uint32_t *choice, double *room);
     const void *user; /* lives as long as the tuner */
 } ef_tune_space;
 
@@ -60,18 +66,22 @@ bool ef_tuner_known(ef_tuner *tuner, uint32_t family, const uint32_t *choice, do
 /* A family's kernels are what `identity` says, from now on: what was told of its schedules is forgotten, and they may
  * be asked again; what was asked is told of the new ones. Nothing happens when they are what they were. */
 void ef_tuner_renew(ef_tuner *tuner, uint32_t family, const uint64_t *identity);
-/* How many more measurements can be afforded: divides what is left among the rounds. 400 unless told; a family gets one
- * in the first round then, and several when it is told that they fit. */
+/* How many more measurements can be afforded: what can still be tuned depends on that. 400 unless told. */
 void ef_tuner_expect(ef_tuner *tuner, uint64_t measurements);
 ef_ask ef_tuner_ask(ef_tuner *tuner, ef_tune_point *point);
 /* The result of an ask: microseconds, INFINITY for a failure; `number` is the point's ticket. Each once, in any order.
  * `kernel_us`: what each kernel took; NULL when that is not known. */
 void ef_tuner_tell(ef_tuner *tuner, uint64_t number, double us, const double *kernel_us);
+/* Instead of a result: it failed because of one kernel, UINT32_MAX: not known which; `room`: for want of memory. The
+ * schedules of its other kernels are tried again with another one of this. */
+void ef_tuner_fail(ef_tuner *tuner, uint64_t number, uint32_t kernel, bool room);
 /* The best point told or known; false when none succeeded. */
 bool ef_tuner_best(const ef_tuner *tuner, ef_tune_point *point, double *us);
-/* The best points, at most `room`, best first. Returns how many. */
-uint32_t ef_tuner_top(const ef_tuner *tuner, uint32_t room, ef_tune_point *point, double *us);
-/* Families that still take part in the current round. */
-uint32_t ef_tuner_left(const ef_tuner *tuner);
+/* What should be measured once more before one is chosen, at most `room` points: the best ones, and of each family that
+ * has one its kernels' best schedules together, which was perhaps never measured as a whole; what should take least
+ * first. Returns how many. */
+uint32_t ef_tuner_finalists(ef_tuner *tuner, uint32_t room, ef_tune_point *point, double *us);
+/* Families that may still become the best. */
+uint32_t ef_tuner_left(ef_tuner *tuner);
 
 #endif

@@ -3,6 +3,7 @@
  *
  * The worker is this program itself, called with --worker. The source of the program as it is is marked. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,6 +45,9 @@ static json_t *answer(const char *kind, const json_t *request)
 {
     const char *what = text_of(request, "do");
     char path[512];
+    if (strcmp(what, "compile") == 0 && strcmp(kind, "no room") == 0)
+        return json_pack("{s:b, s:s, s:s, s:i}", "ok", 0, "status", "memory", "error", "OutOfResources", "kernel",
+                         strstr(text_of(request, "source"), MARK) ? 0 : 7);
     if (strcmp(what, "compile") == 0) {
         bool original = strstr(text_of(request, "source"), MARK);
         snprintf(path, sizeof path, "%s/%s.%s", text_of(request, "dir"), text_of(request, "key"),
@@ -318,14 +322,48 @@ static void test_early_narrow(void **state)
     check_widening("second wrong", 50);
 }
 
+/* Which kernel failed is what the worker says, if there is one of that number; also of a source seen before. */
+static void test_guilty_kernel(void **state)
+{
+    ef_diag diag = {0};
+    ef_trip trip;
+    (void)state;
+    setting s = open_setting("no room");
+    ef_families *families =
+        ef_families_new(s.program, &(ef_families_options){.keep = 1, .backend = s.device.backend, .threads = 1}, &diag);
+    const ef_family *family = &families->list.at[0];
+    uint32_t other[64], changed = 0;
+    memcpy(other, family->start, family->graph->params.count * sizeof *other);
+    while (family->values[changed] < 2)
+        changed++;
+    other[changed] = (other[changed] + 1) % family->values[changed];
+    const uint32_t *choice[3] = {family->start, family->start, other};
+    s.pool = ef_device_pool(&s.device, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    while (!ef_flight_ready(flight, 1, &diag))
+        assert_false(diag.failed);
+    for (uint64_t i = 0; i < 3; i++) {
+        ef_flight_launch(flight, families, &(ef_trip){.choice = choice[i], .ticket = i, .repeat = 1});
+        assert_true(ef_flight_land(flight, families, 10, &trip));
+        assert_true(isinf(trip.us) && trip.no_room);
+        assert_int_equal(trip.guilty, i < 2 ? 0 : UINT32_MAX);
+    }
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--worker") == 0)
         return work(argv[2]);
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_estimate_too_high), cmocka_unit_test(test_slow_original),
-                                       cmocka_unit_test(test_pace), cmocka_unit_test(test_late_narrow),
-                                       cmocka_unit_test(test_early_narrow)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_estimate_too_high),
+                                       cmocka_unit_test(test_slow_original),
+                                       cmocka_unit_test(test_pace),
+                                       cmocka_unit_test(test_late_narrow),
+                                       cmocka_unit_test(test_early_narrow),
+                                       cmocka_unit_test(test_guilty_kernel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

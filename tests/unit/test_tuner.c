@@ -372,9 +372,9 @@ static void test_shared_kernels(void **state)
     (void)state;
     ef_tuner *tuner = device_tuner(3);
     ef_tune_point point;
-    uint32_t tuned[9] = {6, 3, 7, 2, 7, 4, 7, 2, 6};
-    double kernel_us[3] = {10, 12, 8};
-    assert_true(ef_tuner_known(tuner, 1, tuned, 36, kernel_us));
+    uint32_t tuned[9] = {6, 3, 7, 2, 7, 4, 0, 9, 0};
+    double kernel_us[3] = {10, 12, 148};
+    assert_true(ef_tuner_known(tuner, 1, tuned, 176, kernel_us));
     for (bool found = false; !found;) {
         simulation s = simulation_new();
         assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
@@ -514,24 +514,152 @@ static void test_blamed_in_vain(void **state)
 {
     static const uint32_t values[2] = {4, 4}, owner[2] = {0, 1}, start[2] = {0, 0}, first[2] = {0, 0},
                           second[2] = {0, 1};
-    int fresh;
     (void)state;
-    ef_tune_records records = {0};
+    ef_tune_records records;
+    ef_tune_records_init(&records);
     ef_tune_family *f =
         ef_tune_family_new(&(ef_tune_space){.params = 2, .values = values, .owner = owner, .start = start}, 0);
-    ef_tune_family_tell(f, &records, ef_tune_family_point(f, first, &fresh), INFINITY, NULL);
-    ef_tune_family_tell(f, &records, ef_tune_family_point(f, second, &fresh), 10, NULL);
+    ef_tune_family_tell(f, &records, ef_tune_points_take(&f->points, first, NULL), INFINITY, NULL, false);
+    ef_tune_family_tell(f, &records, ef_tune_points_take(&f->points, second, NULL), 10, NULL, false);
     double sum = 0;
-    assert_int_equal(records.count, 2);
+    assert_int_equal(records.list.count, 2);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(records.at[i].kernel->elites, 1);
-        assert_true(records.at[i].kernel->best > 0);
-        sum += records.at[i].kernel->best;
-        ef_tune_kernel_free(records.at[i].kernel);
+        assert_int_equal(records.list.at[i]->points.elites, 1);
+        assert_true(ef_tune_points_best(&records.list.at[i]->points) > 0);
+        sum += ef_tune_points_best(&records.list.at[i]->points);
     }
     assert_float_equal(sum, 10, 1e-9);
-    ef_vec_free(&records);
+    ef_tune_records_free(&records);
     ef_tune_family_free(f);
+}
+
+/* ---- schedules with costs ---- */
+
+typedef struct {
+    double least[2]; /* cost of kernel 0 and 1 at their best */
+} cost_table;
+
+/* Two kernels of two parameters of 12 values; what they need of memory grows with the second one. */
+static double table_cost(const void *user, uint32_t kernel, const uint32_t *choice, double *room)
+{
+    const cost_table *t = user;
+    const uint32_t *own = choice + 2 * kernel;
+    *room = own[1] / 10.0;
+    return *room > 1 ? EF_TUNE_NEVER * *room : t->least[kernel] + fabs((double)own[0] - 8) + 11 - own[1];
+}
+
+static void add_costed(ef_tuner *tuner, const cost_table *table, uint64_t first, uint64_t second)
+{
+    static const uint32_t values[4] = {12, 12, 12, 12}, owner[4] = {0, 0, 1, 1}, start[4] = {8, 10, 8, 10};
+    static const bool uses[8] = {false};
+    static const uint64_t key[4] = {0};
+    ef_tuner_add(tuner, &(ef_tune_space){.params = 4,
+                                         .values = values,
+                                         .owner = owner,
+                                         .start = start,
+                                         .kernels = 2,
+                                         .identity = (const uint64_t[]){first, second},
+                                         .kernel_estimate = table->least,
+                                         .uses = uses,
+                                         .key = key,
+                                         .cost = table_cost,
+                                         .user = table});
+}
+
+/* A kernel that is known to have failed is changed alone: the others' schedules, which nothing was heard of, are tried
+ * with another one of it; and one that had no room gives way to what needs less. */
+static void test_blamed(void **state)
+{
+    static const cost_table table = {{10, 10}};
+    ef_tune_point point;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    add_costed(tuner, &table, 1, 2);
+    assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+    uint32_t first[4], failed = point.choice[3];
+    memcpy(first, point.choice, sizeof first);
+    ef_tuner_fail(tuner, point.ticket, 1, true);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        if (i == 0)
+            assert_memory_equal(point.choice, first, 2 * sizeof *first);
+        assert_memory_not_equal(point.choice + 2, first + 2, 2 * sizeof *first);
+        assert_true(point.choice[3] < failed);
+        ef_tuner_fail(tuner, point.ticket, 1, true);
+        failed = point.choice[3];
+    }
+    /* It never worked: but no other family is there. */
+    assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+    ef_tuner_free(tuner);
+}
+
+/* A family of a kernel that never compiles comes after the others, though it promises more. */
+static void test_broken_kernel(void **state)
+{
+    static const cost_table good = {{20, 20}}, better = {{2, 20}};
+    uint32_t asked = 0;
+    ef_tune_point point;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    add_costed(tuner, &good, 1, 2);
+    add_costed(tuner, &better, 3, 2);
+    for (int i = 0; i < 60; i++) {
+        double us[2] = {22, 22}, room;
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        asked += point.family == 1;
+        for (uint32_t k = 0; k < 2; k++)
+            us[k] = table_cost(&good, k, point.choice, &room);
+        if (point.family == 1)
+            ef_tuner_fail(tuner, point.ticket, 0, false);
+        else
+            ef_tuner_tell(tuner, point.ticket, us[0] + us[1], us);
+    }
+    assert_in_range(asked, 1, 4);
+    ef_tuner_free(tuner);
+}
+
+/* Nothing is asked for which there is no room, and asks ahead of all results go to every family that may win. */
+static void test_asks_ahead(void **state)
+{
+    static const cost_table table[3] = {{{10, 10}}, {{10.2, 10.2}}, {{9.8, 9.8}}};
+    uint32_t asked[3] = {0};
+    ef_tune_point point;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    for (uint32_t f = 0; f < 3; f++)
+        add_costed(tuner, &table[f], 1 + 2 * f, 2 + 2 * f);
+    for (uint32_t i = 0; i < 19; i++) {
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        asked[point.family]++;
+        assert_true(point.choice[1] <= 10 && point.choice[3] <= 10);
+    }
+    for (uint32_t f = 0; f < 3; f++)
+        assert_true(asked[f] >= 4);
+    ef_tuner_free(tuner);
+}
+
+/* The best schedule of each kernel together is among what is measured at last, though it was never measured. */
+static void test_finalists(void **state)
+{
+    static const cost_table table = {{10, 10}};
+    static const uint32_t one[4] = {8, 10, 1, 1}, other[4] = {1, 1, 8, 10}, both[4] = {8, 10, 8, 10};
+    ef_tune_point point[3];
+    double us[3];
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    add_costed(tuner, &table, 1, 2);
+    assert_int_equal(ef_tuner_finalists(tuner, 3, point, us), 0);
+    ef_tuner_known(tuner, 0, one, 32, (const double[]){10, 20});
+    ef_tuner_known(tuner, 0, other, 33, (const double[]){21, 10});
+    assert_int_equal(ef_tuner_finalists(tuner, 3, point, us), 3);
+    assert_memory_equal(point[0].choice, both, sizeof both);
+    assert_in_range((uint64_t)us[0], 20, 24);
+    assert_memory_equal(point[1].choice, one, sizeof one);
+    assert_true(ef_tuner_best(tuner, point, us) && us[0] == 32);
+    assert_int_equal(ef_tuner_finalists(tuner, 2, point, us), 2);
+    ef_tuner_known(tuner, 0, both, INFINITY, NULL);
+    assert_int_equal(ef_tuner_finalists(tuner, 3, point, us), 2);
+    ef_tuner_free(tuner);
 }
 
 static void test_known_results(void **state)
@@ -585,6 +713,8 @@ int main(void)
         cmocka_unit_test(test_shared_kernels),  cmocka_unit_test(test_resumes),
         cmocka_unit_test(test_dead_family),     cmocka_unit_test(test_all_dead),
         cmocka_unit_test(test_blamed_in_vain),  cmocka_unit_test(test_renewed),
+        cmocka_unit_test(test_blamed),          cmocka_unit_test(test_broken_kernel),
+        cmocka_unit_test(test_asks_ahead),      cmocka_unit_test(test_finalists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
