@@ -142,6 +142,13 @@ static void print_helpers(unsigned helpers, ef_strbuf *out)
                             "    odd = tl.floor(y * 0.5) * 2.0 != y\n"
                             "    signed = tl.where(tl.floor(y) != y, float(\"nan\"), tl.where(odd, -p, p))\n"
                             "    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, signed, p))\n");
+    if (helpers & T_HELP_RESIDENT)
+        ef_strbuf_puts(
+            out, "\n\ndef _resident(x, blocks, each):\n"
+                 "    # Blocks of threads that go round over the blocks of a grid, so many on each multiprocessor.\n"
+                 "    on_gpu = x.device.type == \"cuda\"\n"
+                 "    units = torch.cuda.get_device_properties(x.device).multi_processor_count if on_gpu else 2\n"
+                 "    return min(blocks, each * units)\n");
     if (helpers & T_HELP_DIVIDE)
         ef_strbuf_puts(out, divisions);
     if (helpers & T_HELP_DIVIDE_INT)
@@ -172,11 +179,27 @@ static void print_descriptor(const ef_kgraph *g, const t_descriptor *d, ef_strbu
                      d->columns, d->columns, d->block_rows, d->block_columns);
 }
 
+/* The grid of blocks that go round, on the device of any of the kernel's tensors. */
+static void print_resident(const ef_kgraph *g, const t_kernel *kernel, ef_strbuf *out)
+{
+    uint32_t any = 0;
+    while (any + 1 < g->buffers.count && !kernel->reads[any])
+        any++;
+    ef_strbuf_puts(out, "_resident(");
+    print_argument(g, any, out);
+    ef_strbuf_printf(out, ", %" PRIu64 ", %" PRIu64 ")", kernel->blocks, kernel->persist);
+}
+
 static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel, ef_strbuf *out)
 {
     ef_strbuf_puts(out, "\n\ndef launch(inputs, outputs, temps):\n");
     for (uint32_t k = 0; k < g->kernels.count; k++) {
-        ef_strbuf_printf(out, "    %s[(%" PRIu64 ",)](", kernel[k].function, kernel[k].blocks);
+        ef_strbuf_printf(out, "    %s[(", kernel[k].function);
+        if (kernel[k].persist)
+            print_resident(g, &kernel[k], out);
+        else
+            ef_strbuf_printf(out, "%" PRIu64, kernel[k].blocks);
+        ef_strbuf_puts(out, ",)](");
         for (uint32_t i = 0; i < g->buffers.count; i++)
             if (kernel[k].reads[i]) {
                 print_argument(g, i, out);

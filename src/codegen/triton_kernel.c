@@ -173,12 +173,23 @@ static void group_positions(ef_t *t, const char **position, uint64_t blocks, uin
     position[at[0]] = ef_t_text(t, "(%s // %s)", inside, height);
 }
 
+/* A block of threads that finds its block of the grid empty ends; one that goes round could not. */
+static bool may_be_empty(const ef_t *t)
+{
+    for (uint32_t i = 0; i < t->kernel->grid; i++)
+        if (t->iter[i].name && t->iter[i].len && t->iter[i].room == 1)
+            return true;
+    return false;
+}
+
 /* The last iterator walks fastest. */
 static uint64_t print_grid(ef_t *t)
 {
     uint64_t blocks = ef_sched_blocks(t->graph, t->schedule, t->kernel);
     const char **position = ef_xcalloc(t->kernel->grid + 1, sizeof *position);
     const char *block = t->wide ? "tl.program_id(0).to(tl.int64)" : "tl.program_id(0)";
+    if (t->persist) /* a plain number in Triton's interpreter */
+        block = t->wide ? "tl.cast(turn, tl.int64)" : "tl.cast(turn, tl.int32)";
     bool asked = blocks > 1;
     for (uint32_t i = 0; i < t->kernel->grid; i++)
         asked = asked || t->iter[i].name; /* one part of several may be all that is there */
@@ -236,8 +247,9 @@ static void print_store(ef_t *t, const ef_kstore *store, t_frame *frame)
         int64_t position;
         if (!(store->once >> i & 1) || ef_index_is_const(t->ix, t->iter[i].position, &position))
             continue;
+        /* Alone it is no mask to Triton's interpreter. */
         const char *first = ef_t_text(t, "(%s == 0)", ef_t_index(t, t->iter[i].position));
-        mask = mask ? ef_t_text(t, "tl.where(%s, %s, False)", first, mask) : first;
+        mask = ef_t_text(t, "tl.where(%s, %s, False)", first, mask ? mask : "True");
     }
     if (value.axes != axes && !value.literal && value.axes != (1u << frame->rank) - 1)
         value = ef_t_full(t, frame, value);
@@ -318,6 +330,29 @@ static void print_head(ef_t *t, t_kernel *kernel)
     ef_strbuf_puts(&kernel->text, "):\n");
 }
 
+/* Once for all rounds: what stands before them. */
+static void print_rounds(ef_t *t, t_kernel *kernel)
+{
+    ef_strbuf body = t->body[0];
+    t->body[0] = (ef_strbuf){0};
+    print_overlap(t);
+    ef_t_line(t, 0, "for turn in tl.range(tl.program_id(0), %" PRIu64 ", tl.num_programs(0)):", kernel->blocks);
+    ef_strbuf_puts(&kernel->text, t->body[0].text);
+    for (const char *line = body.text, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        ef_strbuf_printf(&kernel->text, "    %.*s\n", (int)(end - line), line);
+    }
+    ef_strbuf_free(&body);
+}
+
+static void print_body(ef_t *t, t_kernel *kernel)
+{
+    if (t->persist)
+        print_rounds(t, kernel);
+    else if (t->body[0].text)
+        ef_strbuf_puts(&kernel->text, t->body[0].text);
+}
+
 bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_kernel *kernel, ef_diag *diag)
 {
     ef_t t = {.graph = g, .schedule = s, .kernel = g->kernels.at[number], .number = number, .diag = diag};
@@ -327,15 +362,18 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     prepare(&t);
     t.out = kernel;
     t.descriptors = ef_sched_value(g, s, number, EF_PARAM_LOAD) != 0;
+    t.persist =
+        ef_sched_blocks(g, s, t.kernel) > 1 && !may_be_empty(&t) ? ef_sched_value(g, s, number, EF_PARAM_PERSIST) : 0;
     kernel->blocks = print_grid(&t);
-    print_overlap(&t);
+    if (!t.persist)
+        print_overlap(&t);
     ef_t_region(&t, EF_NONE);
     for (uint32_t i = 0; i < t.kernel->stores.count && !diag->failed; i++)
         store(&t, &t.kernel->stores.at[i]);
     print_head(&t, kernel);
-    if (t.body[0].text)
-        ef_strbuf_puts(&kernel->text, t.body[0].text);
-    kernel->helpers = t.helpers;
+    print_body(&t, kernel);
+    kernel->persist = t.persist;
+    kernel->helpers = t.helpers | (t.persist ? T_HELP_RESIDENT : 0);
     release(&t);
     return !diag->failed;
 }

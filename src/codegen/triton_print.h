@@ -115,6 +115,7 @@ typedef struct {
     unsigned counter;              /* of names */
     bool descriptors;              /* loads through the copy engine where that is possible */
     struct t_kernel *out;          /* what is printed so far */
+    uint64_t persist;              /* as t_kernel's */
     bool tensor_cores, wide;       /* products on the matrix unit; addresses need 64 bits */
     bool *reads;                   /* by buffer: the kernel has it as an argument */
     unsigned helpers;              /* one bit for each T_HELP_… that the module needs */
@@ -129,14 +130,22 @@ typedef struct {
 } t_descriptor;
 
 /* Functions that the module defines when a kernel needs them. */
-enum { T_HELP_PROD = 1, T_HELP_TANH = 2, T_HELP_POW = 4, T_HELP_DIVIDE = 8, T_HELP_DIVIDE_INT = 16 };
+enum {
+    T_HELP_PROD = 1,
+    T_HELP_TANH = 2,
+    T_HELP_POW = 4,
+    T_HELP_DIVIDE = 8,
+    T_HELP_DIVIDE_INT = 16,
+    T_HELP_RESIDENT = 32
+};
 
 /* A kernel as text, with what its launch needs. */
 typedef struct t_kernel {
     ef_arena *arena; /* of the names of descriptors */
     ef_strbuf text;
     const char *function;
-    uint64_t blocks;
+    uint64_t blocks,
+        persist; /* persist: blocks of threads on each multiprocessor that go round over them; 0: one each */
     bool *reads; /* by buffer */
     EF_VEC(t_descriptor) descriptors;
     unsigned helpers;

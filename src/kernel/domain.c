@@ -9,9 +9,10 @@
 
 /* ---- names ---- */
 
-static const char *const kind_names[EF_PARAM_KINDS] = {
-    [EF_PARAM_WARPS] = "warps", [EF_PARAM_STAGES] = "stages", [EF_PARAM_UNIT] = "unit",      [EF_PARAM_LOAD] = "load",
-    [EF_PARAM_GROUP] = "group", [EF_PARAM_ORDER] = "order",   [EF_PARAM_OVERLAP] = "overlap"};
+static const char *const kind_names[EF_PARAM_KINDS] = {[EF_PARAM_WARPS] = "warps",     [EF_PARAM_STAGES] = "stages",
+                                                       [EF_PARAM_UNIT] = "unit",       [EF_PARAM_LOAD] = "load",
+                                                       [EF_PARAM_GROUP] = "group",     [EF_PARAM_ORDER] = "order",
+                                                       [EF_PARAM_PERSIST] = "persist", [EF_PARAM_OVERLAP] = "overlap"};
 
 static void print_kind(const ef_kgraph *g, const ef_kparam *param, ef_strbuf *out)
 {
@@ -150,7 +151,7 @@ static bool is_uneven(const ef_kernel *k)
 static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t value[EF_SCHEDULE_VALUES])
 {
     static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
-                          group[] = {1, 2, 4, 8, 16};
+                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4};
     const ef_kernel *k = g->kernels.at[p->kernel];
     bool product = has_product(g, p->kernel);
     switch (p->kind) {
@@ -160,6 +161,7 @@ static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t valu
     case EF_PARAM_LOAD: return numbers(either, k->loops.count ? 2 : 1, value);
     case EF_PARAM_GROUP: return numbers(group, product && k->grid > 1 ? 5 : 1, value);
     case EF_PARAM_ORDER: return numbers(either, is_uneven(k) ? 2 : 1, value);
+    case EF_PARAM_PERSIST: return numbers(persist, k->grid > 0 ? 4 : 1, value);
     case EF_PARAM_OVERLAP: return numbers(either, p->kernel > 0 ? 2 : 1, value);
     default: return numbers(either, 1, value);
     }

@@ -119,6 +119,8 @@ typedef enum {
     EF_PARAM_LOAD,    /* 0: tiles are loaded through pointers; 1: through tensor descriptors, where that is possible */
     EF_PARAM_GROUP,   /* rows of output tiles that are walked together, so that the cache keeps what they share */
     EF_PARAM_ORDER,   /* 0: blocks in the order of their numbers; 1: in the opposite order */
+    EF_PARAM_PERSIST, /* 0: a block of threads for each block of the grid; else at most so many on a multiprocessor,
+                       * which go round over the grid */
     EF_PARAM_OVERLAP, /* 1: begins while the kernel before it ends (compute capability 9.0 and later) */
     EF_PARAM_KINDS
 } ef_param_kind;

@@ -462,7 +462,10 @@ double ef_cost_us(const ef_cost *c, const ef_schedule *s)
     count_moves(&b);
     count_work(&b);
     double most = ceil(b.blocks / t->units); /* of one multiprocessor */
-    double at_once = fmin(together(&b, &room), most), rounds = ceil(most / at_once);
+    double persist = (double)ef_sched_value(c->g, s, c->number, EF_PARAM_PERSIST);
+    double at_once = fmin(together(&b, &room), most);
+    at_once = persist > 0 ? fmin(at_once, persist) : at_once;
+    double rounds = ceil(most / at_once);
     double loads_us = b.sectors / t->unit_load * 1e6;
     double matrix_us = b.matrix_us / fmin(1, at_once * b.warps / WARPS_MATRIX);
     double busy_us = b.lanes_us / fmin(1, at_once * b.warps / WARPS_FULL);

@@ -1,4 +1,4 @@
-"""Generated Triton compiled for GPUs that are not here: full sizes, the default schedule."""
+"""Generated Triton compiled for GPUs that are not here: full sizes, the default schedule, and blocks that go round."""
 
 import json
 import os
@@ -20,12 +20,13 @@ FILES = [
 ]
 
 
+@pytest.mark.parametrize("persist", [0, 2])
 @pytest.mark.parametrize("arch", SHARED)
-def test_default_schedules_compile_without_spills(arch, tmp_path):
+def test_default_schedules_compile_without_spills(arch, persist, tmp_path):
     paths = []
     for file in FILES:
         paths.append(tmp_path / (file.replace("/", "_") + ".py"))
-        paths[-1].write_text(modules.emit(f"tests/{file}.ef"))
+        paths[-1].write_text(modules.emit(f"tests/{file}.ef", "--schedule", f"persist={persist}"))
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
     script = modules.ROOT / "tests" / "triton" / "compiling.py"
     command = [sys.executable, script, str(arch), *paths]

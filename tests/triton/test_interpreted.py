@@ -57,7 +57,7 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
     sizes, tiles = settings(file.read_text(), draws)
     source = modules.emit(file, *sizes)
     chosen = [*legal(source, tiles), f"unit={draws.randrange(4) > 0:d}"]
-    chosen += [f"{name}={draws.choice((0, 1, 2))}" for name in ("load", "order", "group")]
+    chosen += [f"{name}={draws.choice((0, 1, 2))}" for name in ("load", "order", "group", "persist")]
     try:
         check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=draw)
     except modules.Refused as refusal:
@@ -70,6 +70,20 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
 def test_parts_that_a_mask_empties_are_left_out(tiles, tmp_path):
     """At its own size: the first 3 and the last 40 of 600 positions."""
     check("tests/derivations/sink_window_split.ef", ["--schedule", tiles], tmp_path, seed=5)
+
+
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.parametrize("file", ["mha_prefill_b1_rolling", "mha_decode_b16_split", "rmsnorm_swiglu_b16_two_kernels"])
+def test_few_blocks_go_round_over_the_grid(file, each, tmp_path):
+    file = f"tests/derivations/{file}.ef"
+    sizes, tiles = settings((modules.ROOT / file).read_text(), random.Random(file))
+    source = modules.emit(file, *sizes)
+    chosen = [*legal(source, dict.fromkeys(tiles, 4)), f"persist={each}"]
+    source = modules.emit(file, *sizes, "--schedule", ",".join(chosen))
+    blocks = [int(n) for n in re.findall(r"for turn in tl.range\(tl.program_id\(0\), (\d+), tl.num_programs", source)]
+    assert source.count("_resident(") == len(blocks) + 1  # and its definition
+    assert any(n > 4 * each for n in blocks)  # the interpreter's device has two multiprocessors
+    check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=7)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("bf16", 1e-2), ("f32", 1e-5), ("f64", 1e-12)])
