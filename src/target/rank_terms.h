@@ -5,7 +5,7 @@
 #include "kernel/kernel.h"
 #include "target/target.h"
 
-#define EF_RANK_PARAMS 128u /* of a graph, at most */
+#define EF_RANK_PARAMS 192u /* of a graph, at most */
 
 /* constant + sum of factor[p] * log(extent of parameter p) */
 typedef struct {
