@@ -8,7 +8,7 @@
 #include "support/interrupt.h"
 
 /* 4 TB/s, 400 TFLOP/s, 2 us a launch. */
-static const ef_rates generic = {2.5e-7, 2.5e-9, 2};
+static const ef_rates generic = {2.5e-7, 2.5e-9, 2, 0};
 
 #define SEEN_BYTES 48 /* a signature that was seen: the key, its place, and its part of a sparse hash table */
 

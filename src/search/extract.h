@@ -46,6 +46,7 @@ typedef enum { EF_COMPACT_NONE, EF_COMPACT_AFTER, EF_COMPACT_EARLY } ef_compacti
  * generic GPU. Which candidates there are does not depend on it. */
 typedef struct {
     double byte, flop, kernel; /* of memory traffic, of products; a launch */
+    double block_byte;         /* of what one block loads, which few blocks cannot all hide; 0: nothing */
 } ef_rates;
 
 typedef struct {

@@ -326,6 +326,32 @@ ef_measure ef_measure_picks(ef_extractor *x, const uint32_t *pick, uint32_t pick
     return sum;
 }
 
+/* Blocks that the kernel of a root may have along an axis: those of small tiles of the dimension that it cuts, and of
+ * all variables of that, which kernels join; or of one position each where it counts matrices. */
+static double most_blocks(ef_extractor *x, ef_type root, ef_axis axis)
+{
+    const ef_type_info *t = ef_type_at(x->ctx, root);
+    double extent = (double)ef_var_at(x->ctx, ef_axis_var(axis))->extent, tile = nominal_tile[EF_NOMINAL_TILES - 1];
+    while (t->is_tuple)
+        t = ef_type_at(x->ctx, t->field[t->fields - 1]);
+    const ef_place *p = ef_type_place(t, axis);
+    if (p && p->kind == EF_PARTITION && p->dim > 1)
+        return extent;
+    return fmax(1, ceil((p && p->kind == EF_PARTITION ? extent_of(x, t->dim[p->dim]) : extent) / tile));
+}
+
+/* Microseconds of moving bytes: at the rate of memory each once, at the cache's what blocks load, and at one block's
+ * what each of them loads, were there as many as there can be. */
+static double moving_us(ef_extractor *x, const ef_body *b, double bytes)
+{
+    const ef_axis *axis;
+    double blocks = 1;
+    for (unsigned i = 0, count = ef_axes_at(x->ctx, x->grid, &axis); i < count; i++)
+        blocks *= most_blocks(x, ef_slot_type(x, b->root), axis[i]);
+    double loads = b->measure.loads[0], us = fmax(bytes, loads / CACHE) * x->rates.byte;
+    return fmax(us, fmax(bytes, loads) / blocks * x->rates.block_byte);
+}
+
 void ef_body_measure(ef_extractor *x, ef_body *b)
 {
     double bytes = bytes_of(x, ef_slot_type(x, b->root));
@@ -343,8 +369,8 @@ void ef_body_measure(ef_extractor *x, ef_body *b)
         b->contracts = b->contracts || class == EF_CONTRACTION;
         b->pointwise = b->pointwise && class != EF_CONTRACTION && class != EF_REDUCTION;
     }
-    bytes = fmax(bytes, b->measure.loads[0] / CACHE);
-    b->cost = x->rates.kernel + fmax(bytes * x->rates.byte, b->measure.work[0] * x->rates.flop / MICROSECONDS_PER_FLOP);
+    double work_us = b->measure.work[0] * x->rates.flop / MICROSECONDS_PER_FLOP;
+    b->cost = x->rates.kernel + fmax(moving_us(x, b, bytes), work_us);
 }
 
 /* ---- dominance ---- */

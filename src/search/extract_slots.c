@@ -1,8 +1,11 @@
 /* Slots: which e-nodes may fill an e-class in which role (see extract.h for the conditions on candidates). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "search/extract_private.h"
+
+#define IMPOSSIBLE 1e299 /* a least cost: no way is known */
 
 bool ef_tensor_level(ef_egraph *g, ef_id class)
 {
@@ -410,28 +413,88 @@ static void drop_needless(ef_extractor *x, ef_eslot *s, const uint64_t *longest)
     s->count = kept;
 }
 
-/* Options whose slots cannot be filled go; the least cost of every slot comes by fixpoint (shared parts count once for
- * each use: a guide for the queue, not a bound that anything is cut by). */
-static void compute_least(ef_extractor *x)
+/* The cheapest known way to fill each slot, as the set of all slots that it needs, the slot itself included: what is
+ * shared counts once, so that tuples of values of one loop do not seem dearer than values by themselves. */
+typedef struct {
+    uint32_t words;
+    uint64_t *needs; /* bit matrix by slot */
+    double *own;     /* by slot: the cost of its option */
+    uint32_t *when;  /* by slot: the round in which it got cheaper last, from 1 on; 0: never */
+    uint64_t *all;   /* scratch */
+} cheapest;
+
+/* What an option costs with all that it needs, whose set is put into `all`; infinite where something is not known to be
+ * possible yet, or needs the slot itself. */
+static double cost_with_needs(const ef_extractor *x, const cheapest *c, ef_slot_id id, const ef_option *o)
 {
-    for (uint32_t i = 0; i < x->slots.count; i++)
+    double cost = o->cost;
+    memset(c->all, 0, c->words * sizeof *c->all);
+    for (uint32_t k = 0; k < o->count; k++) {
+        ef_slot_id child = x->child.at[o->first + k];
+        if (x->slots.at[child].least >= IMPOSSIBLE)
+            return INFINITY;
+        for (uint32_t w = 0; w < c->words; w++)
+            c->all[w] |= c->needs[(size_t)child * c->words + w];
+    }
+    if (ef_bit(c->all, id))
+        return INFINITY;
+    for (uint32_t w = 0; w < c->words; w++)
+        for (uint64_t bits = c->all[w]; bits; bits &= bits - 1)
+            cost += c->own[64 * (size_t)w + (unsigned)__builtin_ctzll(bits)];
+    ef_set_bit(c->all, id);
+    return cost;
+}
+
+/* Whether something that an option needs got cheaper since the last round looked at it. */
+static bool is_news(const ef_extractor *x, const cheapest *c, const ef_option *o, uint32_t round)
+{
+    bool news = round == 1;
+    for (uint32_t k = 0; k < o->count && !news; k++)
+        news = c->when[x->child.at[o->first + k]] + 1 >= round;
+    return news;
+}
+
+#define CHEAPER (1 - 1e-6) /* times as dear: costs may go on changing a little with what they share */
+
+static void find_cheapest(ef_extractor *x)
+{
+    uint32_t n = x->slots.count;
+    cheapest c = {.words = (n + 63) / 64};
+    c.needs = ef_xcalloc((size_t)n * c.words + 1, sizeof *c.needs);
+    c.own = ef_xcalloc(64 * (size_t)c.words + 1, sizeof *c.own);
+    c.when = ef_xcalloc(n + 1, sizeof *c.when);
+    c.all = ef_xcalloc(c.words + 1, sizeof *c.all);
+    bool better = true;
+    for (uint32_t i = 0; i < n; i++)
         x->slots.at[i].least = 1e300;
-    for (bool better = true; better;) {
+    for (uint32_t round = 1; better; round++) {
         better = false;
-        for (uint32_t i = x->slots.count; i-- > 0;) {
+        for (uint32_t i = n; i-- > 0;) {
             ef_eslot *s = &x->slots.at[i];
             for (uint32_t k = s->first; k < s->first + s->count; k++) {
                 const ef_option *o = ef_option_at(x, k);
-                double cost = o->cost;
-                for (uint32_t c = 0; c < o->count; c++)
-                    cost += x->slots.at[x->child.at[o->first + c]].least;
-                if (cost < s->least * (1 - 1e-12)) {
-                    s->least = cost;
-                    better = true;
-                }
+                double cost = is_news(x, &c, o, round) ? cost_with_needs(x, &c, i, o) : INFINITY;
+                if (!(cost < s->least * CHEAPER))
+                    continue;
+                s->least = cost;
+                c.when[i] = round;
+                c.own[i] = o->cost;
+                memcpy(c.needs + (size_t)i * c.words, c.all, c.words * sizeof *c.all);
+                better = true;
             }
         }
     }
+    free(c.needs);
+    free(c.own);
+    free(c.when);
+    free(c.all);
+}
+
+/* Options whose slots cannot be filled go; the least cost of every slot is a guide for the queue, not a bound that
+ * anything is cut by. */
+static void compute_least(ef_extractor *x)
+{
+    find_cheapest(x);
     for (uint32_t i = 0; i < x->slots.count; i++) {
         ef_eslot *s = &x->slots.at[i];
         uint32_t kept = 0;
@@ -439,7 +502,7 @@ static void compute_least(ef_extractor *x)
             ef_option o = x->option_list.at[k];
             bool possible = true;
             for (uint32_t c = 0; c < o.count; c++)
-                possible = possible && x->slots.at[x->child.at[o.first + c]].least < 1e299;
+                possible = possible && x->slots.at[x->child.at[o.first + c]].least < IMPOSSIBLE;
             if (possible)
                 x->option_list.at[s->first + kept++] = o;
         }

@@ -132,7 +132,8 @@ double ef_target_room(const ef_target *target)
 ef_rates ef_target_rates(const ef_target *target)
 {
     double products = target->gpu ? target->matrix[EF_F16] : target->vector;
-    return (ef_rates){1e6 / target->memory, 1e6 / products, target->launch_us};
+    double block_byte = target->gpu ? 1e6 / target->unit_load : 0;
+    return (ef_rates){1e6 / target->memory, 1e6 / products, target->launch_us, block_byte};
 }
 
 #define MATRIX_ROWS 16 /* the least height of a product on the matrix unit: fewer rows cost as much */

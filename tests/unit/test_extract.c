@@ -13,8 +13,10 @@
 #include <cmocka.h>
 
 #include "ir/eval.h"
+#include "kernel/kernel.h"
 #include "search/extract.h"
 #include "support/rng.h"
+#include "target/target.h"
 
 #define RANDOM_PROGRAMS 60
 #ifndef FIRST_SEED
@@ -445,6 +447,35 @@ static void test_budget(void **state)
     release(&s);
 }
 
+/* A layer is not enumerated in seconds, but what is best comes first: of attention with sinks the form with the history
+ * in parts, which is what fills a GPU, in three kernels. */
+static void test_the_best_comes_first(void **state)
+{
+    (void)state;
+    const ef_target *target = ef_target_named("h200");
+    saturated s = saturate("tests/programs/attn_sinks.ef");
+    ef_extract_options options = {.state_limit = 25000,
+                                  .keep = 1,
+                                  .rates = ef_target_rates(target),
+                                  .room = ef_target_room(target),
+                                  .compaction = EF_COMPACT_EARLY};
+    ef_extraction *e = ef_extract(s.search, &options);
+    assert_int_equal(e->candidate.count, 1);
+    ef_named output = {"y", e->candidate.at[0].output[0]};
+    ef_program found = *s.program;
+    found.dag = e->dag;
+    found.output = &output;
+    found.statements = 0;
+    ef_kgraph *graph = ef_kgraph_new(&found, NULL);
+    assert_non_null(graph);
+    assert_int_equal(graph->kernels.count, 3);
+    assert_int_equal(graph->kernels.at[1]->stores.count, 3); /* a maximum, a sum and a weighted sum of each part */
+    assert_int_equal(graph->parts.count, 1);
+    ef_kgraph_free(graph);
+    ef_extraction_free(e);
+    release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_programs_are_enumerated),
         cmocka_unit_test(test_small_reductions),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_the_best_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
