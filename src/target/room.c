@@ -252,14 +252,44 @@ static double staged(staging *t, bool unit)
 
 /* ---- registers ---- */
 
+/* Elements of a tile that is added up along one of its dimensions: it goes on in parts of the longest variable of that
+ * dimension, the others stay whole. */
+static double walked(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, double all, const ef_kdim *along)
+{
+    const ef_var *atom;
+    double longest = 1;
+    for (unsigned i = 0, count = ef_dim_atoms(g->ctx, along->dim, &atom); i < count; i++)
+        longest = fmax(longest, padded(i == 0 && along->cut != EF_NONE ? ef_sched_tile(g, s, k, along->cut)
+                                                                       : ef_sched_var(g, s, atom[i])));
+    for (; all > PART && longest > LEAST_ROWS; longest /= 2)
+        all /= 2;
+    return all;
+}
+
+static bool has_dim(const ef_knode *n, unsigned dim)
+{
+    return dim < n->rank && n->dim[dim].dim != EF_UNIT;
+}
+
+/* Whether a product has columns (1) or rows (0): what one operand has alone is that as well. */
+static bool has_side(const ef_kernel *k, const ef_knode *n, bool columns)
+{
+    const ef_knode *own = ef_kernel_node(k, n->child[columns]), *other = ef_kernel_node(k, n->child[!columns]);
+    bool has = has_dim(n, columns ? 0 : 1);
+    for (unsigned d = 2; d < n->rank; d++)
+        has = has || (has_dim(own, d) && !has_dim(other, d));
+    return has;
+}
+
 /* Elements of the tile of a product: its terms, with the inner dimension when they are added up outside of the matrix
- * unit, which goes on in parts. */
+ * unit, as they are where there are no columns. */
 static double product(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *n, bool unit)
 {
-    double own = elements(g, s, k, n), depth = extent(g, s, k, &ef_kernel_node(k, n->child[0])->dim[0]);
-    if (unit)
-        return n->rank < 2 || n->dim[1].dim == EF_UNIT ? own * LEAST_ROWS : own;
-    return fmin(own * depth, fmax(PART, own * LEAST_ROWS));
+    const ef_kdim *inner = &ef_kernel_node(k, n->child[0])->dim[0];
+    double own = elements(g, s, k, n);
+    if (unit && has_side(k, n, true))
+        return has_side(k, n, false) ? own : own * LEAST_ROWS;
+    return walked(g, s, k, own * extent(g, s, k, inner), inner);
 }
 
 /* What the threads hold of the operands of a product on the matrix unit, in bytes: warps that share rows or columns
@@ -304,6 +334,11 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
             else
                 tile = fmax(tile, unit ? on_unit : 4 * terms);
             room.elements = fmax(room.elements, terms);
+        }
+        if (n->op == EF_REDUCE) {
+            const ef_knode *x = ef_kernel_node(k, n->child[0]);
+            double all = elements(g, s, k, x), part = walked(g, s, k, all, &x->dim[ef_attr_reduce_at(n->attr)]);
+            room.elements = fmax(room.elements, part < all ? 0 : all);
         }
     }
     room.registers = fmax(fmax(tile, beside > 0 ? BESIDES * (held + beside) : held), summed);

@@ -302,6 +302,24 @@ static void add_device(const ef_flight *f, json_t *request)
     }
 }
 
+/* The kernel without which the schedule could be printed: with its first schedule instead. UINT32_MAX: there is none.
+ */
+static uint32_t unprinted(const ef_flight *f, const ef_family *family, const ef_schedule *schedule)
+{
+    uint32_t guilty = UINT32_MAX;
+    ef_schedule other = ef_schedule_copy(schedule);
+    for (uint32_t k = 0; k < family->graph->kernels.count && guilty == UINT32_MAX; k++) {
+        ef_diag ignored = {0};
+        ef_strbuf source = {0};
+        for (uint32_t i = 0; i < other.count; i++)
+            other.value[i] = family->owner[i] == k ? family->schedule.value[i] : schedule->value[i];
+        guilty = f->device->print(family->graph, &other, ENTRY, &source, &ignored) ? k : UINT32_MAX;
+        ef_strbuf_free(&source);
+    }
+    ef_schedule_free(&other);
+    return guilty;
+}
+
 void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *trip)
 {
     ef_trip t = *trip;
@@ -320,6 +338,10 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
     if (printed && f->device->print_timed && family->graph->kernels.count > 1)
         f->device->print_timed(family->graph, &schedule, ENTRY, &source);
+    if (!printed) {
+        t.guilty = unprinted(f, family, &schedule);
+        t.no_room = t.guilty != UINT32_MAX;
+    }
     ef_schedule_free(&schedule);
     t.source = printed ? ef_hash(source.text, source.length) : 0;
     const ef_known_source *same = printed ? same_source(f, t.source) : NULL;

@@ -214,11 +214,11 @@ static void expect(run *r, double until)
         ef_tuner_expect(r->tuner, (uint64_t)(fmax(until - ef_seconds(), 0) * (double)r->flight->measured / spent));
 }
 
-/* Hands out schedules while the workers can take more. */
+/* Hands out schedules while the workers can take more, but for results that are known at once: those come first. */
 static ef_ask launch_more(run *r)
 {
     ef_tune_point point;
-    while (ef_flight_has_room(r->flight)) {
+    while (ef_flight_has_room(r->flight) && r->flight->landed.count == 0) {
         ef_ask ask = ef_tuner_ask(r->tuner, &point);
         if (ask != EF_ASK_POINT)
             return ask;

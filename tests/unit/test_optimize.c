@@ -353,6 +353,49 @@ static void test_guilty_kernel(void **state)
     close_setting(&s);
 }
 
+static uint32_t refused_param;
+static uint64_t refused_value;
+
+static bool print_unless(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
+                         ef_diag *diag)
+{
+    if (schedule->value[refused_param] == refused_value)
+        return ef_fail(diag, "too large");
+    return print_cpu(graph, schedule, entry, out, diag);
+}
+
+/* Of a schedule that cannot be printed it is found out which kernel is at fault; the result is there at once. */
+static void test_unprinted_kernel(void **state)
+{
+    ef_diag diag = {0};
+    ef_trip trip;
+    (void)state;
+    setting s = open_setting("measured");
+    ef_families *families =
+        ef_families_new(s.program, &(ef_families_options){.keep = 1, .backend = s.device.backend, .threads = 1}, &diag);
+    const ef_family *family = &families->list.at[0];
+    uint32_t choice[64], last = family->graph->params.count;
+    memcpy(choice, family->start, last * sizeof *choice);
+    while (family->values[--last] < 2) { /* of the last kernel that has a choice */
+    }
+    choice[last] = (choice[last] + 1) % family->values[last];
+    refused_param = last;
+    refused_value = family->domain[last][choice[last]];
+    s.device.print = print_unless;
+    s.pool = ef_device_pool(&s.device, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    while (!ef_flight_ready(flight, 1, &diag))
+        assert_false(diag.failed);
+    ef_flight_launch(flight, families, &(ef_trip){.choice = choice, .repeat = 1});
+    assert_true(ef_flight_land(flight, families, 0, &trip));
+    assert_true(isinf(trip.us) && trip.no_room);
+    assert_int_equal(trip.guilty, family->owner[last]);
+    assert_true(trip.guilty > 0);
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--worker") == 0)
@@ -364,6 +407,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_pace),
                                        cmocka_unit_test(test_late_narrow),
                                        cmocka_unit_test(test_early_narrow),
-                                       cmocka_unit_test(test_guilty_kernel)};
+                                       cmocka_unit_test(test_guilty_kernel),
+                                       cmocka_unit_test(test_unprinted_kernel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
