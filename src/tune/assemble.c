@@ -14,8 +14,9 @@
 #define REVISIT 0.6        /* of these: another shape that was tried, and promises most */
 #define CONSIDER_SHARE 0.3 /* of proposals with costs: another shape is considered … */
 #define CONSIDER 3u        /* … and of each until there are so many */
-#define RANDOM_SHARE 0.02  /* everything is random, also where kernels were never seen to work */
+#define RANDOM_SHARE 0.02  /* … everything is random, also where kernels were never seen to work */
 #define SMALL_GAIN 0.15    /* of the largest gain that a kernel promises: one that promises less is left as it is */
+#define MOST_CHANGED 4u    /* kernels at once: each takes time to compile, and may fail */
 #define ADVANCE 0.98       /* of the best: a sum of best kernels that is below is measured as a whole */
 #define FAILURES 3u        /* of whole schedules, without a success: nothing is promised then */
 #define LOW 4u             /* the one in so many, from below */
@@ -287,7 +288,7 @@ static void tell_kernels(ef_tune_family *f, ef_tune_records *records, double us,
     for (uint32_t k = 0; k < f->kernels; k++) {
         double time = kernel_us ? kernel_us[k] : shared[k];
         if (time >= 0)
-            ef_tune_points_tell(&kernel_of(f, records, k)->points, f->point[k], time);
+            ef_tune_kernel_tell(kernel_of(f, records, k), f->point[k], time);
         sum += kernel_us ? time : 0;
     }
     if (kernel_us && us < ef_tune_points_best(&f->points))
@@ -320,7 +321,7 @@ void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t p
         f->width = f->width > 1 ? f->width / 2 : 1;
         for (uint32_t k = 0; k < f->kernels; k++)
             if (isnan(time_of(f, records, k)->us))
-                ef_tune_points_tell(&kernel_of(f, records, k)->points, f->point[k], INFINITY);
+                ef_tune_kernel_tell(kernel_of(f, records, k), f->point[k], INFINITY);
     }
     ef_tune_points_tell(&f->points, point, us);
     ef_tune_records_compare(records);
@@ -331,9 +332,10 @@ void ef_tune_family_blame(ef_tune_family *f, ef_tune_records *records, uint32_t 
     f->stale++;
     came(f, records, point);
     ef_tune_points_tell(&f->points, point, INFINITY);
-    ef_tune_points_tell(&kernel_of(f, records, kernel)->points, f->point[kernel], INFINITY);
     if (room)
         ef_tune_kernel_no_room(kernel_of(f, records, kernel), f->point[kernel]);
+    else
+        ef_tune_kernel_tell(kernel_of(f, records, kernel), f->point[kernel], INFINITY);
     for (uint32_t k = 0; k < f->kernels; k++)
         if (isnan(time_of(f, records, k)->us) && !time_of(f, records, k)->waiting)
             ef_tune_points_open(&kernel_of(f, records, k)->points, f->point[k]);
@@ -483,7 +485,7 @@ static double gain_of(const ef_tune_family *f, const ef_tune_records *records, u
 /* Changes the kernels that promise to gain most: as many as may change at once. */
 static void vary(ef_tune_family *f, const ef_tune_records *records, uint32_t fresh, ef_rng *rng)
 {
-    uint32_t most = f->timed ? f->width : 1;
+    uint32_t most = !f->timed ? 1 : f->width < MOST_CHANGED ? f->width : MOST_CHANGED;
     double *gain = ef_xcalloc(f->kernels + 1, sizeof *gain), largest = 0;
     for (uint32_t k = 0; k < f->kernels; k++) {
         gain[k] = gain_of(f, records, k);
@@ -507,27 +509,19 @@ static void vary(ef_tune_family *f, const ef_tune_records *records, uint32_t fre
     free(gain);
 }
 
-static bool has_room(const ef_tune_family *f)
-{
-    double room;
-    for (uint32_t k = 0; f->cost && k < f->kernels; k++)
-        if (f->cost(f->user, k, f->scratch, &room) >= EF_TUNE_NEVER)
-            return false;
-    return true;
-}
-
-static bool sample(ef_tune_family *f, ef_rng *rng)
+static void sample(ef_tune_family *f, ef_rng *rng)
 {
     for (uint32_t i = 0; i < f->params; i++)
         f->scratch[i] = ef_rng_below(rng, f->values[i]);
-    return has_room(f);
 }
 
 static void choose(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
 {
     double us;
-    if (ef_tune_points_taken(&f->points) && ef_rng_unit(rng) < RANDOM_SHARE && sample(f, rng))
+    if (ef_tune_points_taken(&f->points) && !f->cost && ef_rng_unit(rng) < RANDOM_SHARE) {
+        sample(f, rng);
         return;
+    }
     begin_at(f, best_choice(f));
     set_shape(f, choose_shape(f, records, rng));
     uint32_t fresh = take_best(f, records, rng, &us);

@@ -28,6 +28,8 @@
 #define PRIOR 0.5       /* measurements, that all others together weigh */
 #define FAILED 0.7      /* what a failure adds to the logarithm of the times near it … */
 #define NO_ROOM 1.5     /* … and one for want of room to what needs as much */
+#define LESS_ROOM 0.85  /* of what failed for want of room is tried next, as long as nothing worked */
+#define MORE_ROOM 1.01  /* than what worked may be too much again */
 #define START_SLACK 1.1 /* the start is tried first when it costs so many times the cheapest at most */
 
 /* What it may come to: */
@@ -38,7 +40,8 @@
 #define LEAST_GAIN 0.2  /* … unless it is near that already: then this part less */
 #define UNKNOWN_GAIN 0.5
 #define ON_THE_MOVE 0.3 /* tries before the last one that helped count as this many in vain */
-#define HOPELESS 4u     /* failures */
+#define HOPELESS 4u     /* failures, of a kernel that never worked … */
+#define MOST_SHRUNK 8u  /* … or so often less room was needed in vain */
 
 static uint32_t *copy(const uint32_t *from, uint32_t count)
 {
@@ -102,10 +105,23 @@ uint32_t ef_tune_kernel_point(ef_tune_kernel *k, const uint32_t *choice, int *fr
     return point;
 }
 
+void ef_tune_kernel_tell(ef_tune_kernel *k, uint32_t point, double us)
+{
+    double room = k->cost.at[point].room;
+    ef_tune_points_tell(&k->points, point, us);
+    if (isfinite(us) && room >= k->no_room)
+        k->no_room = MORE_ROOM * room;
+}
+
 void ef_tune_kernel_no_room(ef_tune_kernel *k, uint32_t point)
 {
-    if (k->cost.at[point].room > 0)
-        k->no_room = fmin(k->no_room, k->cost.at[point].room);
+    double room = k->cost.at[point].room;
+    k->room_failed += isnan(k->points.time.at[point].us);
+    ef_tune_points_tell(&k->points, point, INFINITY);
+    if (room > 0 && room < k->no_room) {
+        k->no_room = k->points.worked ? room : LESS_ROOM * room;
+        k->shrunk++;
+    }
 }
 
 bool ef_tune_kernel_dry(const ef_tune_kernel *k)
@@ -132,9 +148,19 @@ static void begin_at(ef_tune_kernel *k, const uint32_t *choice)
         memcpy(k->scratch, choice, k->params * sizeof *choice);
 }
 
+/* Where nothing worked, for want of room, what needed least. */
+static const uint32_t *smallest(const ef_tune_kernel *k)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < k->cost.count && k->room_failed; i++)
+        if (isinf(k->points.time.at[i].us) && (least == UINT32_MAX || k->cost.at[i].room < k->cost.at[least].room))
+            least = i;
+    return least == UINT32_MAX ? k->start : ef_tune_points_choice(&k->points, least);
+}
+
 static const uint32_t *elite(const ef_tune_kernel *k, uint32_t number)
 {
-    return number < k->points.elites ? ef_tune_points_choice(&k->points, k->points.elite[number]) : k->start;
+    return number < k->points.elites ? ef_tune_points_choice(&k->points, k->points.elite[number]) : smallest(k);
 }
 
 uint32_t ef_tune_neighbour(uint32_t old, uint32_t values, bool up, ef_rng *rng)
@@ -459,7 +485,8 @@ bool ef_tune_propose(ef_tune_kernel *k, ef_rng *rng, uint32_t *point)
 bool ef_tune_kernel_hopeless(ef_tune_kernel *k)
 {
     survey(k);
-    return k->points.worked == 0 && (k->points.failed >= HOPELESS || k->estimate >= EF_TUNE_NEVER);
+    return k->points.worked == 0 &&
+           (k->points.failed - k->room_failed >= HOPELESS || k->shrunk >= MOST_SHRUNK || k->estimate >= EF_TUNE_NEVER);
 }
 
 static uint32_t waiting(const ef_tune_kernel *k)

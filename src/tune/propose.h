@@ -35,7 +35,9 @@ typedef struct {
     EF_VEC(ef_tune_cost) cost; /* by point */
     EF_VEC(uint32_t) cheap;    /* choices of few costs, the cheapest first; `params` numbers each */
     EF_VEC(double) cheap_us;   /* what they cost */
-    double no_room;            /* schedules that need so much room failed for it */
+    double no_room;            /* schedules that need so much room are taken to fail for it */
+    uint32_t room_failed;      /* how many did … */
+    uint32_t shrunk;           /* … of which each needed less than those before */
     bool surveyed;
 } ef_tune_kernel;
 
@@ -52,6 +54,8 @@ ef_tune_kernel *ef_tune_kernel_new(uint32_t params, const uint32_t *values, cons
 void ef_tune_kernel_free(ef_tune_kernel *kernel);
 /* The point of a choice. */
 uint32_t ef_tune_kernel_point(ef_tune_kernel *kernel, const uint32_t *choice, int *fresh);
+/* What it took; INFINITY: it failed, whatever for. */
+void ef_tune_kernel_tell(ef_tune_kernel *kernel, uint32_t point, double us);
 /* It failed because there was no room for it. */
 void ef_tune_kernel_no_room(ef_tune_kernel *kernel, uint32_t point);
 /* Whether everything was tried. */
