@@ -81,6 +81,21 @@ static bool stopped(ef_runner *r, const ef_limits *limits)
     return true;
 }
 
+static unsigned operators(const ef_pattern *p)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < p->count; i++)
+        count += p->node[i].kind == EF_PAT_OP || p->node[i].kind == EF_PAT_ANYOP;
+    return count;
+}
+
+/* Whether the right side has fewer operators than the left one, of which it is made: such a rule makes the graph
+ * smaller sooner or later, and what is there twice until it runs is multiplied by all others. */
+static bool shrinks(const ef_rule *rule)
+{
+    return !rule->builder && operators(&rule->right) < operators(&rule->left);
+}
+
 /* Searches and applies one rule. False when a limit was met. */
 static bool run_rule(ef_runner *r, unsigned index, const ef_limits *limits)
 {
@@ -90,7 +105,8 @@ static bool run_rule(ef_runner *r, unsigned index, const ef_limits *limits)
     ef_egraph *g = r->scope.graph;
     double start = ef_seconds();
     r->matches.count = 0;
-    r->match_limit = limits->match_limit ? limits->match_limit << (state->bans < 16 ? state->bans : 16) : 0;
+    r->match_limit =
+        limits->match_limit && !shrinks(rule) ? limits->match_limit << (state->bans < 16 ? state->bans : 16) : 0;
     uint32_t since = state->since && !rule->deep ? state->since + 1 : 0;
     bool fine = ef_pattern_search(&r->scope, rule, since, r->deadline, keep_match, r);
     double searched = ef_seconds();

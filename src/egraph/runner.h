@@ -2,6 +2,7 @@
  *
  * A rule looks only at classes below which something changed since it last ran. A rule that finds more than its match
  * limit in one iteration is banned for some iterations and its limit doubles, so that it cannot starve the others.
+ * Rules whose right side is smaller than the left one have no such limit: without them the others multiply.
  * Results depend on nothing but the input: no clock decides anything except the time limit. */
 #ifndef EF_EGRAPH_RUNNER_H
 #define EF_EGRAPH_RUNNER_H

@@ -147,6 +147,8 @@ static bool read(const ef_scope *scope, const ef_condition_arg *d, const ef_cond
     for (r->outer = 0; r->outer + 1 < r->d.rank && r->outer + 1 < r->x.rank; r->outer++)
         if (r->d.dim[r->outer] != r->x.dim[r->outer])
             break;
+    if (r->outer && r->outer + 1 == r->x.rank && r->outer + 1 < r->d.rank) /* x's rows are the innermost batch of D */
+        r->outer--;
     r->mx = r->x.rank - 1 - r->outer;
     r->md = r->d.rank - 1 - r->outer;
     return same_variables(scope, r->x.dim + r->outer, r->mx, r->d.dim + r->outer, r->md);

@@ -105,7 +105,7 @@ static bool reduces_something(ef_egraph *g, ef_id n, ef_var var)
 
 static bool leaves_cone(ef_egraph *g, ef_id n)
 {
-    return ef_ops[g->op.at[n]].class == EF_PARALLEL || g->op.at[n] == EF_REDUCE_P;
+    return (ef_ops[g->op.at[n]].class == EF_PARALLEL && g->op.at[n] != EF_COLLECT) || g->op.at[n] == EF_REDUCE_P;
 }
 
 /* Computed for all classes at once, and again in each update. */

@@ -41,6 +41,7 @@ static const derivation derivations[] = {
     {.program = "variants/gqa_decode", .form = "rows"},
     {.program = "variants/logsumexp", .form = "rolling"},
     {.program = "variants/mla_decode", .form = "absorbed", .unreached = true},
+    {.program = "variants/mla_decode", .form = "rows_split", .unreached = true},
     {.program = "variants/qknorm_attention", .form = "rolling", .unreached = true},
     {.program = "variants/qknorm_attention", .form = "logits", .unreached = true},
     {.program = "variants/rope_attention", .form = "turned_tiles", .unreached = true},
