@@ -144,7 +144,7 @@ static void add_kernel_params(ef_kgraph *g)
 
 /* ---- kernels ---- */
 
-static void kernel_free(ef_kernel *k)
+void ef_kernel_free(ef_kernel *k)
 {
     ef_vec_free(&k->iters);
     ef_vec_free(&k->loops);
@@ -305,7 +305,7 @@ static bool form_kernel(ef_former *f, ef_expr e, bool copy, uint32_t first)
     ef_intern_free(l.memo);
     ef_vec_free(&l.values);
     if (!fine) {
-        kernel_free(k);
+        ef_kernel_free(k);
         return false;
     }
     k->name = text_of(f, "%s_%u", name_of(f, e), f->graph->kernels.count);
@@ -493,7 +493,7 @@ static void prune(ef_kgraph *g)
         if (keep)
             g->kernels.at[kept++] = k;
         else
-            kernel_free(k);
+            ef_kernel_free(k);
     }
     for (uint32_t i = 0; i < g->params.count; i++)
         if (g->params.at[i].kernel != EF_NONE)
@@ -547,9 +547,12 @@ static bool form(ef_former *f, ef_expr top)
         if (!add_output(f, &f->program->output[i]))
             return false;
     prune(f->graph);
+    ef_kgraph_find_parts(f->graph);
+    if (!f->eager)
+        ef_merge_kernels(f->graph);
+    prune_params(f->graph);
     for (uint32_t i = 0; i < f->graph->kernels.count; i++)
         ef_join_variables(f->graph, f->graph->kernels.at[i]);
-    ef_kgraph_find_parts(f->graph);
     add_kernel_params(f->graph);
     find_lives(f->graph);
     return true;
@@ -625,7 +628,7 @@ void ef_kgraph_free(ef_kgraph *graph)
     if (!graph)
         return;
     for (uint32_t i = 0; i < graph->kernels.count; i++)
-        kernel_free(graph->kernels.at[i]);
+        ef_kernel_free(graph->kernels.at[i]);
     ef_vec_free(&graph->kernels);
     ef_vec_free(&graph->buffers);
     ef_vec_free(&graph->params);

@@ -37,9 +37,8 @@ static uint64_t loops_of(const ef_kernel *k, const ef_knode *node)
     return loops;
 }
 
-ef_kid ef_lower_node(ef_lowering *l, ef_knode node)
+ef_kid ef_kernel_intern(ef_kernel *k, ef_knode node)
 {
-    ef_kernel *k = l->kernel;
     if (node.op != EF_K_LOOP) /* the loops of a loop are those of its body, which only ef_loop_close knows */
         node.loops = loops_of(k, &node);
     int fresh;
@@ -49,6 +48,11 @@ ef_kid ef_lower_node(ef_lowering *l, ef_knode node)
         ef_vec_push(&k->names, nothing);
     }
     return id;
+}
+
+ef_kid ef_lower_node(ef_lowering *l, ef_knode node)
+{
+    return ef_kernel_intern(l->kernel, node);
 }
 
 static ef_knode blank(uint32_t op, uint64_t attr, ef_dtype dtype)

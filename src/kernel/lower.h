@@ -98,6 +98,14 @@ void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const
 /* join.c: makes one variable, in this kernel, of variables that it has side by side only. */
 void ef_join_variables(ef_kgraph *graph, ef_kernel *kernel);
 
+/* beside.c: makes one kernel of two that run side by side, where that saves more than a launch. Parameters may be left
+ * that no kernel has. */
+void ef_merge_kernels(ef_kgraph *graph);
+/* lower.c: the node's number in a kernel; which loops it depends on follows, but for a loop as a whole. */
+ef_kid ef_kernel_intern(ef_kernel *kernel, ef_knode node);
+/* form.c */
+void ef_kernel_free(ef_kernel *kernel);
+
 /* parts.c: finds the axes of which not all parts need to be there. */
 void ef_kgraph_find_parts(ef_kgraph *graph);
 

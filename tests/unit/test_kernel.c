@@ -34,6 +34,23 @@
     "output l = combination[h.0](get[0](get[1](whole)))\n"                                                           \
     "output o = combination[h.0](get[1](get[1](whole)))\n",
 
+/* Two online reductions over one value, each with a mask or without. */
+#define TWO_MAPS(name, one, other)                                                                 \
+    "program " name "\ndim h = 2\ndim d = 4\ndim s = 23\ndim e = 3\n"                              \
+    "input q: f32[h, 5, d]\ninput p: f32[h, 5, d]\ninput k: f32[h, s, d]\ninput v: f32[h, s, e]\n" \
+    "kt = transpose[0, 2, 1](view[h.0, s.1](k))\n"                                                 \
+    "vt = view[h.0, s.1](v)\n"                                                                     \
+    "at = view[h.0, s.1](iota[s])\n"                                                               \
+    "raw1 = tile_matmul(view[h.0, s.1](q), kt)\n"                                                  \
+    "raw2 = tile_matmul(view[h.0, s.1](p), kt)\n"                                                  \
+    "A1 = " one "\nA2 = " other "\n"                                                               \
+    "m1 = reduce[max, -1](A1)\nm2 = reduce[max, -1](A2)\n"                                         \
+    "p1 = exp(sub(A1, m1))\np2 = exp(sub(A2, m2))\n"                                               \
+    "r1 = reduce[" ROLL ", s.1](tuple(m1, tuple(reduce[sum, -1](p1), tile_matmul(p1, vt))))\n"     \
+    "r2 = reduce[" ROLL ", s.1](tuple(m2, tuple(reduce[sum, -1](p2), tile_matmul(p2, vt))))\n"     \
+    "output a = combination[h.0](div(get[1](get[1](r1)), get[0](get[1](r1))))\n"                   \
+    "output b = combination[h.0](div(get[1](get[1](r2)), get[0](get[1](r2))))\n",
+
 static const char *const own[] = {
     /* Rows that a mask empties altogether: the maximum stays -inf, and what goes with it is NaN. */
     "program masked_rows\n"
@@ -193,6 +210,20 @@ static const char *const own[] = {
      * scores that it leaves may all be -inf. */
     SPLIT_MASKED("ends_seen", "or(lt(at, 3), ge(at, 35))")
         SPLIT_MASKED("end_seen", "and(ge(add(at, 1), 34), not(lt(at, 2)))")
+    /* Kernels side by side that become one: without masks, with one, with the same, with different ones. */
+    TWO_MAPS("maps", "raw1", "raw2") TWO_MAPS("maps_one_masked", "select(lt(at, 9), raw1, -inf)", "raw2")
+        TWO_MAPS("maps_masked", "select(ge(at, 9), raw1, -inf)", "select(ge(at, 9), raw2, -inf)")
+            TWO_MAPS("maps_masked_apart", "select(lt(at, 5), raw1, -inf)", "select(ge(at, 14), raw2, -inf)")
+    /* The same where each has another loop before: kernels whose loops pair with different ones. */
+    "program sums_side_by_side\n"
+    "dim m = 5\ndim k = 23\ndim n = 17\n"
+    "input x: f32[m, k]\ninput y: f32[m, n]\ninput z: f32[m, n]\n"
+    "sx = reduce[sum, k.1](reduce[sum, -1](view[m.0, k.1](x)))\n"
+    "sy = reduce[sum, n.1](reduce[sum, -1](view[m.0, n.1](y)))\n"
+    "ax = reduce[sum, n.1](reduce[sum, -1](mul(view[n.1](sx), view[m.0, n.1](z))))\n"
+    "ay = reduce[max, k.1](reduce[max, -1](mul(view[k.1](sy), view[m.0, k.1](x))))\n"
+    "output a = combination[m.0](ax)\n"
+    "output b = combination[m.0](ay)\n",
     /* Unused fields of a stored tuple, and a stored value that two kernels read. */
     "program unused_field\n"
     "dim m = 5\ndim n = 7\n"
@@ -523,6 +554,41 @@ static void masks_leave_out_tiles(void **state)
     }
 }
 
+/* Two maps over one value run in one loop, whose state is both states, and load its tiles once; that two kernels have
+ * one grid is not enough. */
+static void kernels_that_share_tiles_are_one(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/two_maps_split.ef");
+    assert_int_equal(graph->kernels.count, 2);
+    const ef_kernel *maps = graph->kernels.at[0];
+    unsigned loads = 0;
+    assert_int_equal(maps->stores.count, 6);
+    assert_int_equal(maps->loops.count, 1);
+    assert_int_equal(maps->loops.at[0].leaves, 6);
+    for (ef_kid id = 0; id < ef_kernel_nodes(maps); id++)
+        loads += ef_kernel_node(maps, id)->op == EF_K_BUFFER;
+    assert_int_equal(loads, 5);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+    static const char apart[] =
+        "program apart\ndim m = 5\ndim k = 64\ndim n = 48\ninput x: f32[m, k]\ninput U: f32[k, n]\ninput V: f32[k, n]\n"
+        "xt = view[n.0, k.1](x)\n"
+        "output y = combination[n.0](reduce[sum, k.1](tile_matmul(xt, view[n.0, k.1](U))))\n"
+        "output z = combination[n.0](reduce[sum, k.1](tile_matmul(xt, view[n.0, k.1](V))))\n";
+    ef_diag diag = {0};
+    ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, apart, sizeof apart - 1, "t", &diag);
+    graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph)
+        fail_msg("%s", diag.text);
+    assert_int_equal(graph->kernels.count, 2);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 /* Of split attention to the first 3 and the last 40 of 600 positions only the parts are there that the mask leaves
  * something of, in the grid and in what is stored; without a mask all are. */
 static void parts_that_see_nothing_are_not_there(void **state)
@@ -829,6 +895,7 @@ int main(void)
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
+        cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(parts_that_see_nothing_are_not_there),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),

@@ -1,0 +1,490 @@
+/* Kernels side by side: two kernels with one grid, neither of which uses what the other stores, are one kernel where
+ * that saves more than a launch.
+ *
+ * It does where their loops read the same tiles, as the two maps of differential attention read the same values: loops
+ * over one axis become one loop whose state is both states. And where neither has a product there is little that two
+ * bodies in one block can be in each other's way with. Other kernels stay apart: two accumulators with nothing in
+ * common only take each other's room. */
+#include <string.h>
+
+#include "kernel/lower.h"
+
+#define SHARED_PART 0.4 /* of what the loops of one of the kernels read, at least */
+
+typedef struct {
+    ef_kgraph *g;
+    uint32_t at[2]; /* the kernels, the earlier one first */
+    const ef_kernel *from[2];
+    ef_kernel *to;
+    ef_kid *node[2];      /* by node: its copy */
+    uint32_t *iter[2];    /* by iterator */
+    uint32_t *loop[2];    /* by loop */
+    uint32_t *partner[2]; /* by loop: the other kernel's loop that it becomes one with */
+    bool *copying[2];     /* by loop: its body is being copied */
+    bool failed;
+} merging;
+
+/* ---- what a kernel reads ---- */
+
+static void mark_needed(const ef_kernel *k, ef_kid id, bool *needed)
+{
+    const ef_knode *n = ef_kernel_node(k, id);
+    if (needed[id])
+        return;
+    needed[id] = true;
+    for (unsigned i = 0; i < n->count; i++)
+        mark_needed(k, n->child[i], needed);
+    for (unsigned i = 0; n->op == EF_K_LOOP && i < k->loops.at[n->attr].leaves; i++)
+        mark_needed(k, k->loops.at[n->attr].next[i], needed);
+}
+
+static bool *needed_nodes(const ef_kernel *k)
+{
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+    for (uint32_t i = 0; i < k->stores.count; i++)
+        mark_needed(k, k->stores.at[i].value, needed);
+    return needed;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    return ef_hash((uint64_t[]){a, b}, 2 * sizeof a);
+}
+
+static uint64_t iter_hash(const ef_kernel *k, uint32_t at)
+{
+    uint64_t hash = 1;
+    for (; at != EF_NONE; at = k->iters.at[at].outer) {
+        const ef_iter *i = &k->iters.at[at];
+        hash = mix(hash, mix(i->kind, i->kind == EF_ITER_PICK ? i->count : i->axis));
+    }
+    return hash;
+}
+
+static bool moves(const ef_knode *n)
+{
+    return n->count == 1 &&
+           (n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE));
+}
+
+/* A tile that a loop reads: which one, in any kernel, and the elements of all of them. */
+typedef struct {
+    uint64_t hash;
+    double elements;
+} tile;
+
+typedef EF_VEC(tile) tile_list;
+
+/* The tile that a node is; without a hash when it is computed or stands in no loop. */
+static tile tile_of(const ef_kgraph *g, const ef_kernel *k, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(k, id);
+    tile t = {1, 1};
+    if (n->loops == 0)
+        return (tile){0};
+    for (unsigned i = 0; i < n->rank; i++)
+        t.elements *= (double)ef_dim_extent(g->ctx, n->dim[i].dim);
+    for (; moves(n); n = ef_kernel_node(k, n->child[0])) {
+        t.hash = mix(t.hash, mix(n->op, n->op == EF_K_PICK ? iter_hash(k, (uint32_t)n->attr) : n->attr));
+        for (unsigned i = 0; i < n->rank; i++)
+            t.hash = mix(t.hash, mix(n->dim[i].dim, iter_hash(k, n->dim[i].cut)));
+    }
+    t.hash = mix(t.hash, n->attr);
+    return n->op == EF_K_BUFFER ? t : (tile){0};
+}
+
+static tile_list tiles_of(const ef_kgraph *g, const ef_kernel *k)
+{
+    tile_list list = {0};
+    bool *needed = needed_nodes(k);
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        for (unsigned i = 0; i < n->count && needed[id] && !moves(n); i++) {
+            tile t = tile_of(g, k, n->child[i]);
+            bool seen = t.hash == 0;
+            for (uint32_t j = 0; j < list.count && !seen; j++)
+                seen = list.at[j].hash == t.hash;
+            if (!seen)
+                ef_vec_push(&list, t);
+        }
+    }
+    free(needed);
+    return list;
+}
+
+static bool share_tiles(const ef_kgraph *g, const ef_kernel *a, const ef_kernel *b)
+{
+    tile_list x = tiles_of(g, a), y = tiles_of(g, b);
+    double shared = 0, of_x = 0, of_y = 0;
+    for (uint32_t i = 0; i < x.count; i++)
+        of_x += x.at[i].elements;
+    for (uint32_t j = 0; j < y.count; j++) {
+        of_y += y.at[j].elements;
+        for (uint32_t i = 0; i < x.count; i++)
+            shared += x.at[i].hash == y.at[j].hash ? y.at[j].elements : 0;
+    }
+    ef_vec_free(&x);
+    ef_vec_free(&y);
+    return shared > 0 && shared >= SHARED_PART * (of_x < of_y ? of_x : of_y);
+}
+
+static bool has_product(const ef_kernel *k)
+{
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+        if (ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
+            return true;
+    return false;
+}
+
+static bool same_grid(const ef_kernel *a, const ef_kernel *b)
+{
+    bool same = a->grid == b->grid && a->grid > 0;
+    for (uint32_t i = 0; same && i < a->grid; i++)
+        same = a->iters.at[i].axis == b->iters.at[i].axis && a->iters.at[i].outer == b->iters.at[i].outer;
+    return same;
+}
+
+/* ---- what depends on what ---- */
+
+/* The kernels that each one waits for, directly or not: a bit matrix of `words` a row. */
+static uint64_t *find_dependencies(const ef_kgraph *g, uint32_t words)
+{
+    uint32_t count = g->kernels.count, *writer = ef_xcalloc(g->buffers.count + 1, sizeof *writer);
+    uint64_t *after = ef_xcalloc((size_t)count * words + 1, sizeof *after);
+    for (uint32_t b = 0; b < g->buffers.count; b++)
+        writer[b] = EF_NONE;
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t s = 0; s < g->kernels.at[i]->stores.count; s++)
+            writer[g->kernels.at[i]->stores.at[s].buffer] = i;
+    for (uint32_t i = 0; i < count; i++) { /* kernels stand in an order in which they can run */
+        const ef_kernel *k = g->kernels.at[i];
+        bool *needed = needed_nodes(k);
+        for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+            const ef_knode *n = ef_kernel_node(k, id);
+            uint32_t from = needed[id] && n->op == EF_K_BUFFER ? writer[n->attr] : EF_NONE;
+            if (from == EF_NONE || from == i)
+                continue;
+            after[(size_t)i * words + from / 64] |= UINT64_C(1) << from % 64;
+            for (uint32_t w = 0; w < words; w++)
+                after[(size_t)i * words + w] |= after[(size_t)from * words + w];
+        }
+        free(needed);
+    }
+    free(writer);
+    return after;
+}
+
+static bool waits(const uint64_t *after, uint32_t words, uint32_t kernel, uint32_t on)
+{
+    return after[(size_t)kernel * words + on / 64] >> on % 64 & 1;
+}
+
+/* ---- copying both bodies ---- */
+
+static ef_kid copy_node(merging *m, unsigned side, ef_kid id);
+
+/* One parameter for each axis of a kernel. */
+static uint32_t copy_param(const merging *m, uint32_t param)
+{
+    const ef_kparam *p = &m->g->params.at[param];
+    for (uint32_t i = 0; i < m->g->params.count && p->kernel != EF_NONE; i++)
+        if (m->g->params.at[i].axis == p->axis && m->g->params.at[i].kernel == m->at[0])
+            return i;
+    return param;
+}
+
+static uint32_t copy_iter(merging *m, unsigned side, uint32_t at, uint32_t loop)
+{
+    ef_iter iter = m->from[side]->iters.at[at];
+    if (iter.outer != EF_NONE)
+        iter.outer = m->iter[side][iter.outer];
+    if (iter.kind != EF_ITER_PICK)
+        iter.param = copy_param(m, iter.param);
+    iter.loop = loop;
+    ef_vec_push(&m->to->iters, iter);
+    return m->to->iters.count - 1;
+}
+
+static void copy_body(merging *m, unsigned side, uint32_t loop, unsigned first)
+{
+    const ef_kloop *l = &m->from[side]->loops.at[loop];
+    uint32_t number = m->loop[side][loop];
+    for (unsigned i = 0; i < l->leaves && !m->failed; i++) {
+        ef_kid in = copy_node(m, side, l->in[i]), next = copy_node(m, side, l->next[i]);
+        ef_kid state = copy_node(m, side, l->state[i]);
+        ef_kloop *to = &m->to->loops.at[number];
+        to->in[first + i] = in;
+        to->next[first + i] = next;
+        to->state[first + i] = state;
+        to->base[first + i] = l->base[i];
+    }
+}
+
+/* An iteration that changes nothing in one part of the state may change something in the other. */
+static void copy_conditions(merging *m, unsigned side, uint32_t loop)
+{
+    const ef_kloop *l = &m->from[side]->loops.at[loop];
+    uint32_t number = m->loop[side][loop];
+    for (unsigned i = 0; i < l->keeps && !m->failed; i++) {
+        ef_kid keep = copy_node(m, side, l->keep[i]);
+        ef_kloop *to = &m->to->loops.at[number];
+        bool seen = false;
+        for (unsigned k = 0; k < to->keeps; k++)
+            seen = seen || to->keep[k] == keep;
+        if (!seen)
+            to->keep[to->keeps++] = keep;
+    }
+}
+
+/* The loop as a node, behind all that its body needs. */
+static void add_loop_node(merging *m, uint32_t number)
+{
+    ef_kloop *to = &m->to->loops.at[number];
+    ef_knode node;
+    memset(&node, 0, sizeof node);
+    node.op = EF_K_LOOP;
+    node.attr = number;
+    for (unsigned i = 0; i < EF_MAX_RANK; i++)
+        node.dim[i].cut = EF_NONE;
+    for (unsigned i = 0; i < to->leaves; i++)
+        node.loops |= ef_kernel_node(m->to, to->next[i])->loops;
+    node.loops &= ~(UINT64_C(1) << number);
+    to->node = ef_kernel_intern(m->to, node);
+}
+
+/* The sides of a loop: its own, and its partner's. */
+static unsigned sides_of(const merging *m, unsigned side, uint32_t loop, unsigned who[2], uint32_t number[2])
+{
+    uint32_t partner = m->partner[side][loop];
+    who[0] = partner != EF_NONE ? 0 : side;
+    who[1] = 1;
+    number[0] = side == who[0] ? loop : partner;
+    number[1] = side == 1 ? loop : partner;
+    return partner != EF_NONE ? 2 : 1;
+}
+
+static void copy_loop(merging *m, unsigned side, uint32_t loop)
+{
+    unsigned who[2], count, leaves = 0;
+    uint32_t of[2], number = m->to->loops.count;
+    bool masked = true;
+    if (m->loop[side][loop] != EF_NONE) {
+        m->failed = m->failed || m->copying[side][loop]; /* two pairs of loops that wait for each other */
+        return;
+    }
+    ef_vec_push(&m->to->loops, (ef_kloop){0});
+    count = sides_of(m, side, loop, who, of);
+    uint32_t iter = copy_iter(m, who[0], m->from[who[0]]->loops.at[of[0]].iter, number);
+    m->to->loops.at[number].iter = iter;
+    for (unsigned i = 0; i < count; i++) {
+        const ef_kloop *l = &m->from[who[i]]->loops.at[of[i]];
+        ef_kloop *to = &m->to->loops.at[number];
+        to->reducer = i ? ef_reducer_product(m->g->ctx, to->reducer, l->reducer) : l->reducer;
+        to->leaves += l->leaves;
+        m->iter[who[i]][l->iter] = iter;
+        m->loop[who[i]][of[i]] = number;
+        m->copying[who[i]][of[i]] = true;
+        masked = masked && l->keeps > 0;
+    }
+    for (unsigned i = 0; i < count; leaves += m->from[who[i]]->loops.at[of[i]].leaves, i++) {
+        copy_body(m, who[i], of[i], leaves);
+        if (masked)
+            copy_conditions(m, who[i], of[i]);
+    }
+    if (m->failed)
+        return;
+    add_loop_node(m, number);
+    for (unsigned i = 0; i < count; i++)
+        m->copying[who[i]][of[i]] = false;
+    leaves = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const ef_kloop *l = &m->from[who[i]]->loops.at[of[i]];
+        for (unsigned k = 0; k < l->leaves; k++) {
+            ef_kid result = copy_node(m, who[i], l->result[k]);
+            m->to->loops.at[number].result[leaves++] = result;
+        }
+    }
+}
+
+/* What a node says of iterators and loops, in the new kernel's numbers. */
+static uint64_t copy_attr(const merging *m, unsigned side, const ef_knode *n)
+{
+    if (n->op == EF_K_PICK)
+        return m->iter[side][n->attr];
+    if (n->op != EF_K_STATE && n->op != EF_K_RESULT)
+        return n->attr;
+    uint32_t loop = ef_k_loop_of(n->attr), leaf = ef_k_leaf_of(n->attr);
+    if (side == 1 && m->partner[1][loop] != EF_NONE)
+        leaf += m->from[0]->loops.at[m->partner[1][loop]].leaves;
+    return (uint64_t)m->loop[side][loop] << 8 | leaf;
+}
+
+static ef_kid copy_node(merging *m, unsigned side, ef_kid id)
+{
+    ef_knode n = *ef_kernel_node(m->from[side], id);
+    if (m->node[side][id] != EF_NONE || m->failed)
+        return m->node[side][id];
+    if (n.op == EF_K_RESULT) {
+        uint32_t loop = ef_k_loop_of(n.attr);
+        copy_loop(m, side, loop);
+        if (m->failed)
+            return EF_NONE;
+        n.child[0] = m->to->loops.at[m->loop[side][loop]].node;
+    }
+    for (unsigned i = 0; i < n.count && n.op != EF_K_RESULT; i++)
+        n.child[i] = copy_node(m, side, n.child[i]);
+    if (m->failed)
+        return EF_NONE;
+    n.attr = copy_attr(m, side, &n);
+    for (unsigned i = 0; i < n.rank; i++)
+        n.dim[i].cut = n.dim[i].cut == EF_NONE ? EF_NONE : m->iter[side][n.dim[i].cut];
+    ef_kid copy = ef_kernel_intern(m->to, n);
+    if (!m->to->names.at[copy])
+        m->to->names.at[copy] = m->from[side]->names.at[id];
+    return m->node[side][id] = copy;
+}
+
+/* ---- two kernels as one ---- */
+
+static bool outermost(const ef_kernel *k, uint32_t loop)
+{
+    return ef_kernel_node(k, k->loops.at[loop].node)->loops == 0;
+}
+
+/* The one outermost loop of a kernel over what an iterator walks along; EF_NONE: none, or several. */
+static uint32_t only_loop(const ef_kernel *k, uint64_t hash)
+{
+    uint32_t found = EF_NONE;
+    for (uint32_t i = 0; i < k->loops.count; i++) {
+        if (!outermost(k, i) || iter_hash(k, k->loops.at[i].iter) != hash)
+            continue;
+        if (found != EF_NONE)
+            return EF_NONE;
+        found = i;
+    }
+    return found;
+}
+
+static void find_partners(merging *m)
+{
+    for (uint32_t i = 0; i < m->from[0]->loops.count; i++) {
+        uint64_t hash = iter_hash(m->from[0], m->from[0]->loops.at[i].iter);
+        uint32_t other = only_loop(m->from[1], hash);
+        if (only_loop(m->from[0], hash) != i || other == EF_NONE ||
+            m->from[0]->loops.at[i].leaves + m->from[1]->loops.at[other].leaves > EF_MAX_LEAVES)
+            continue;
+        m->partner[0][i] = other;
+        m->partner[1][other] = i;
+    }
+}
+
+static void copy_stores(merging *m, unsigned side)
+{
+    for (uint32_t i = 0; i < m->from[side]->stores.count && !m->failed; i++) {
+        ef_kstore store = m->from[side]->stores.at[i];
+        store.value = copy_node(m, side, store.value);
+        ef_vec_push(&m->to->stores, store); /* the grids have the same numbers */
+    }
+}
+
+static uint32_t *numbers(uint32_t count)
+{
+    uint32_t *list = ef_xcalloc(count + 1, sizeof *list);
+    memset(list, 0xff, (count + 1) * sizeof *list);
+    return list;
+}
+
+static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b)
+{
+    merging m = {.g = g, .at = {a, b}, .from = {g->kernels.at[a], g->kernels.at[b]}};
+    ef_kernel *k = m.to = ef_xcalloc(1, sizeof *k);
+    k->name = m.from[0]->name;
+    k->root = m.from[0]->root;
+    k->grid = m.from[0]->grid;
+    k->nodes = ef_intern_new();
+    for (unsigned side = 0; side < 2; side++) {
+        m.node[side] = numbers(ef_kernel_nodes(m.from[side]));
+        m.iter[side] = numbers(m.from[side]->iters.count);
+        m.loop[side] = numbers(m.from[side]->loops.count);
+        m.partner[side] = numbers(m.from[side]->loops.count);
+        m.copying[side] = ef_xcalloc(m.from[side]->loops.count + 1, sizeof(bool));
+        for (uint32_t i = 0; i < k->grid; i++)
+            m.iter[side][i] = i;
+    }
+    for (uint32_t i = 0; i < k->grid; i++)
+        ef_vec_push(&k->iters, m.from[0]->iters.at[i]);
+    find_partners(&m);
+    copy_stores(&m, 0);
+    copy_stores(&m, 1);
+    for (unsigned side = 0; side < 2; side++) {
+        free(m.node[side]);
+        free(m.iter[side]);
+        free(m.loop[side]);
+        free(m.partner[side]);
+        free(m.copying[side]);
+    }
+    if (!m.failed)
+        return k;
+    ef_kernel_free(k);
+    return NULL;
+}
+
+/* Puts the merged kernel into the place of the first, and what waits for it behind it. */
+static void replace(ef_kgraph *g, uint32_t a, uint32_t b, ef_kernel *merged, const uint64_t *after, uint32_t words)
+{
+    uint32_t count = g->kernels.count, kept = 0, *place = ef_xcalloc(count + 1, sizeof *place);
+    ef_kernel **list = ef_xcalloc(count + 1, sizeof(ef_kernel *));
+    /* what the second waits for comes first, what waits for the first comes last, each in its order */
+    for (unsigned turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < count; i++) {
+            bool late = i > a && i != b && (waits(after, words, i, a) || waits(after, words, i, b));
+            if (i == a || i == b || late != (turn == 1))
+                continue;
+            place[i] = kept;
+            list[kept++] = g->kernels.at[i];
+        }
+        if (turn == 0) {
+            place[a] = place[b] = kept;
+            list[kept++] = merged;
+        }
+    }
+    for (uint32_t i = 0; i < g->params.count; i++)
+        if (g->params.at[i].kernel != EF_NONE)
+            g->params.at[i].kernel = place[g->params.at[i].kernel];
+    ef_kernel_free(g->kernels.at[a]);
+    ef_kernel_free(g->kernels.at[b]);
+    memcpy(g->kernels.at, list, kept * sizeof(ef_kernel *));
+    g->kernels.count = kept;
+    free(list);
+    free(place);
+}
+
+/* Whether two kernels can be one, and that is worth it. */
+static bool suit(const ef_kgraph *g, uint32_t a, uint32_t b)
+{
+    const ef_kernel *x = g->kernels.at[a], *y = g->kernels.at[b];
+    return same_grid(x, y) && x->loops.count + y->loops.count <= EF_K_MAX_LOOPS &&
+           ((!has_product(x) && !has_product(y)) || share_tiles(g, x, y));
+}
+
+static bool merge_some(ef_kgraph *g)
+{
+    uint32_t words = (g->kernels.count + 63) / 64;
+    uint64_t *after = find_dependencies(g, words);
+    bool merged = false;
+    for (uint32_t b = 1; b < g->kernels.count && !merged; b++)
+        for (uint32_t a = 0; a < b && !merged; a++) {
+            ef_kernel *k = waits(after, words, b, a) || !suit(g, a, b) ? NULL : merge(g, a, b);
+            merged = k != NULL;
+            if (merged)
+                replace(g, a, b, k, after, words);
+        }
+    free(after);
+    return merged;
+}
+
+void ef_merge_kernels(ef_kgraph *g)
+{
+    while (merge_some(g)) {
+    }
+}
