@@ -415,6 +415,13 @@ EF_API void equiforge_launches_add(equiforge_launches *launches, uint64_t functi
 EF_API bool equiforge_launches_address(equiforge_launches *launches, uint32_t which);
 /* A parameter that never changes, of at most 8 bytes: the lowest of `value`. False as above. */
 EF_API bool equiforge_launches_value(equiforge_launches *launches, uint64_t value);
+/* A parameter that describes a tensor to the copy engine (CUtensorMap): that at the address of this number of each
+ * call, or `fixed` at this address. `type` and `swizzle` are the driver's numbers. Of each of the `rank` dimensions (1
+ * to 5), the one along which elements lie side by side first: extents in elements, the tile's extents, and of all but
+ * that first one the bytes between neighbours. False as above, and where the driver knows no such parameters. */
+EF_API bool equiforge_launches_map(equiforge_launches *launches, bool fixed, uint64_t address, uint32_t type,
+                                   uint32_t swizzle, uint32_t rank, const uint64_t *extents, const uint64_t *strides,
+                                   const uint32_t *block);
 /* Launches everything and waits for nothing. 0, or a number as above. Threads may call it at once. */
 EF_API int equiforge_launches_call(equiforge_launches *launches, const uint64_t *address);
 /* The driver's text for one of its errors. */

@@ -32,6 +32,18 @@ bool equiforge_launches_value(equiforge_launches *launches, uint64_t value)
     return ef_launches_value((ef_launches *)launches, value);
 }
 
+bool equiforge_launches_map(equiforge_launches *launches, bool fixed, uint64_t address, uint32_t type, uint32_t swizzle,
+                            uint32_t rank, const uint64_t *extents, const uint64_t *strides, const uint32_t *block)
+{
+    ef_tensor_map map = {.type = type, .swizzle = swizzle, .rank = rank};
+    for (uint32_t i = 0; i < rank && i < EF_LAUNCH_RANK; i++) {
+        map.extent[i] = extents[i];
+        map.block[i] = block[i];
+        map.stride[i] = i + 1 < rank ? strides[i] : 0;
+    }
+    return ef_launches_map((ef_launches *)launches, fixed, address, &map);
+}
+
 int equiforge_launches_call(equiforge_launches *launches, const uint64_t *address)
 {
     return ef_launches_call((ef_launches *)launches, address);

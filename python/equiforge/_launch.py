@@ -6,12 +6,14 @@ kernels by way of Triton for the first time, and says what that launched: compil
 
 How Triton passes parameters is not told by its interface, so the PTX that it compiled is asked: a kernel has the
 parameters that its source has but for compile-time constants, then addresses of scratch memory, which are null for
-kernels that need none. What does not look like that, or needs more (clusters, cooperative launches, scratch memory,
-tensor descriptors), is not recorded, and Triton goes on launching it.
+kernels that need none. A tensor descriptor is a map for the copy engine, the extents, and the strides. What does not
+look like that, or needs more (clusters, cooperative launches, scratch memory), is not recorded, and Triton goes on
+launching it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 import threading
@@ -28,7 +30,23 @@ WARP = 32
 SHARED_LIMIT = 228 << 10  # bytes: more needs another attribute of launches
 SCRATCH = 2  # parameters at the end, at most: global scratch memory and that of profilers
 
-Parameter = tuple[str, int]  # ("i", 0), ("o", 0), ("t", 0): an input, output or temporary; ("v", bits): a value
+MAP_BYTES = 128  # a map of the copy engine, as a parameter
+
+
+@dataclass(frozen=True)
+class Map:
+    """What the copy engine knows of a tensor: the driver's numbers of its type and swizzling, and by dimension, the one
+    along which elements lie side by side first, extents in elements, strides in bytes (not of the first) and tiles."""
+
+    type: int
+    swizzle: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+# ("i", 0), ("o", 0), ("t", 0): an input, output or temporary, here and as a map; ("v", bits): a value
+Parameter = tuple[str, int] | tuple[str, int, Map]
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,9 @@ def record(
             module.launch(inputs, outputs, temps)
         finally:
             JITFunction.run = original
-    place = {id(x): (name, i) for name, xs in (("o", outputs), ("t", temps), ("i", inputs)) for i, x in enumerate(xs)}
+    place: dict[int, Parameter] = {
+        id(x): (name, i) for name, xs in (("o", outputs), ("t", temps), ("i", inputs)) for i, x in enumerate(xs)
+    }
     try:
         launches = [launch_of(kernel, grid, args, place) for kernel, grid, args in seen] if plain else [None]
     except (AttributeError, KeyError, TypeError):  # another Triton
@@ -95,9 +115,17 @@ def launch_of(kernel: Any, grid: tuple[int, ...], args: Sequence[Any], place: di
     types = list(kernel.src.signature.values())
     if len(types) != len(args):
         return None
-    passed = [(x, type_) for x, type_ in zip(args, types, strict=True) if type_ != "constexpr"]
-    parameters = [place.get(id(x)) or value_of(x, type_) for x, type_ in passed]
-    wanted = [size_of(type_) for _, type_ in passed]
+    maps = iter(getattr(known, "tensordesc_meta", None) or ())
+    parameters: list[Parameter | None] = []
+    wanted: list[int] = []
+    for x, type_ in zip(args, types, strict=True):
+        if str(type_).startswith("tensordesc"):
+            described, sizes = described_by(x, next(maps, None), place)
+            parameters += described
+            wanted += sizes
+        elif type_ != "constexpr":
+            parameters.append(place.get(id(x)) or value_of(x, type_))
+            wanted.append(size_of(type_))
     sizes = parameter_sizes(kernel.asm["ptx"], kernel.name)
     scratch = sizes[len(wanted) :]
     if None in parameters or sizes[: len(wanted)] != wanted or len(scratch) > SCRATCH or set(scratch) > {8}:
@@ -111,6 +139,29 @@ def launch_of(kernel: Any, grid: tuple[int, ...], args: Sequence[Any], place: di
         bool(known.launch_pdl),
         (*(x for x in parameters if x is not None), *(("v", 0) for _ in scratch)),
     )
+
+
+def described_by(x: Any, known: Any, place: dict[int, Parameter]) -> tuple[list[Parameter | None], list[int]]:
+    """The parameters of a tensor descriptor, and their sizes. None among them: it is not a plain one.
+
+    `known`: what the compiled kernel says of it; None for devices without a copy engine.
+    """
+    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
+
+    tensor = place.get(id(x.base))
+    plain = x.padding == "zero" and not getattr(x, "round_f32_to_tf32", False) and x.strides[-1] == 1
+    if known is None or tensor is None or not plain or known["fp4_padded"] or known.get("is_im2col"):
+        return [None], [0]
+    map_ = Map(
+        TMA_DTYPE_DEVICE_TO_HOST[known["elem_type"]],
+        known["swizzle"],
+        tuple(reversed(x.shape)),
+        tuple(known["elem_size"] * n for n in reversed(x.strides[:-1])),
+        tuple(reversed(known["block_size"])),
+    )
+    rank = len(x.shape)
+    numbers = [("v", n & (1 << 64) - 1) for n in (*x.shape, *x.strides)]
+    return [(*tensor[:2], map_), *numbers], [MAP_BYTES, *[4] * rank, *[8] * rank]
 
 
 def size_of(type_: Any) -> int:
@@ -169,14 +220,25 @@ class Launches:
         add = _native.function("equiforge_launches_add")
         for launch in launches:
             add(self.handle, launch.function, *launch.grid, launch.threads, launch.shared, launch.overlap)
-            for kind, n in launch.parameters:
-                if kind in "io":
-                    fine = _native.function("equiforge_launches_address")(self.handle, n + inputs * (kind == "o"))
+            for kind, n, *described in launch.parameters:
+                fixed = kind not in "io"
+                value = temps[n].data_ptr() if kind == "t" else n + inputs * (kind == "o")
+                if described:
+                    fine = self._map(fixed, value, described[0])
                 else:
-                    value = temps[n].data_ptr() if kind == "t" else n
-                    fine = _native.function("equiforge_launches_value")(self.handle, value)
+                    which = "equiforge_launches_value" if fixed else "equiforge_launches_address"
+                    fine = _native.function(which)(self.handle, value)
                 if not fine:
-                    raise _native.EquiForgeError(f"{launch.kernel.name} has too many parameters")
+                    raise _native.EquiForgeError(f"{launch.kernel.name} has too many parameters, or of unknown kinds")
+
+    def _map(self, fixed: bool, value: int, map_: Map) -> bool:
+        rank, long, short = len(map_.extents), ctypes.c_uint64, ctypes.c_uint32
+        extents, strides = (long * rank)(*map_.extents), (long * rank)(*map_.strides)
+        block = (short * rank)(*map_.block)
+        fine: bool = _native.function("equiforge_launches_map")(
+            self.handle, fixed, value, map_.type, map_.swizzle, rank, extents, strides, block
+        )
+        return fine
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):

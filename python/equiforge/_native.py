@@ -76,6 +76,13 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "equiforge_launches_add": (None, [ctypes.c_void_p, ctypes.c_uint64, *[ctypes.c_uint32] * 5, ctypes.c_bool]),
     "equiforge_launches_address": (ctypes.c_bool, [ctypes.c_void_p, ctypes.c_uint32]),
     "equiforge_launches_value": (ctypes.c_bool, [ctypes.c_void_p, ctypes.c_uint64]),
+    "equiforge_launches_map": (
+        ctypes.c_bool,
+        [
+            *(ctypes.c_void_p, ctypes.c_bool, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32),
+            *(ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)),
+        ],
+    ),
     "equiforge_launches_call": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "equiforge_launch_error": (ctypes.c_char_p, [ctypes.c_int]),
 }

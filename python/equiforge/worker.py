@@ -254,7 +254,7 @@ def serve(worker: Worker, requests: TextIO, replies: TextIO) -> int:
         except ValueError as problem:
             send(request, refuse("request", problem))
         except DeviceLost as lost:
-            send(request, lost.args[0])
+            send(request, {**lost.args[0], "ends": True})
             return 1
     return 0
 

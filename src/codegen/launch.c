@@ -62,6 +62,9 @@ static struct {
     int (*graph_launch)(void *exec, void *stream);
     int (*graph_free)(void *graph);
     int (*exec_free)(void *exec);
+    int (*encode)(void *map, unsigned type, unsigned rank, void *address, const uint64_t *extent,
+                  const uint64_t *stride, const uint32_t *block, const uint32_t *step, unsigned interleave,
+                  unsigned swizzle, unsigned promotion, unsigned fill);
     bool found, graphs;
 } driver;
 
@@ -100,16 +103,26 @@ static void find_driver(void)
         {"cuGraphDestroy", &driver.graph_free},
         {"cuGraphExecDestroy", &driver.exec_free},
     };
+    const symbol maps[] = {{"cuTensorMapEncodeTiled", &driver.encode}};
+    find_symbols(library, maps, 1);
     driver.found = find_symbols(library, launching, sizeof launching / sizeof *launching);
     driver.graphs = driver.found && find_symbols(library, graphs, sizeof graphs / sizeof *graphs);
 }
 
 /* ---- recording ---- */
 
+/* A CUtensorMap, and what it was made of. */
+typedef struct {
+    _Alignas(64) char bytes[128];
+    ef_tensor_map of;
+    uint64_t address; /* 0: not made yet */
+} map;
+
 typedef struct {
     bool fixed;
     uint32_t which; /* address */
     uint64_t value;
+    map *map; /* NULL: the address or value itself */
 } parameter;
 
 typedef struct {
@@ -176,6 +189,8 @@ void ef_launches_free(ef_launches *list)
     forget_graph(list);
     pthread_mutex_destroy(&list->turn);
     free(list->set);
+    for (uint32_t i = 0; i < list->parameters.count; i++)
+        free(list->parameters.at[i].map);
     ef_vec_free(&list->entries);
     ef_vec_free(&list->parameters);
     free(list);
@@ -214,7 +229,37 @@ bool ef_launches_value(ef_launches *list, uint64_t value)
     return add_parameter(list, (parameter){.fixed = true, .value = value});
 }
 
+bool ef_launches_map(ef_launches *list, bool fixed, uint64_t address, const ef_tensor_map *of)
+{
+    if (!driver.encode || of->rank < 1 || of->rank > EF_LAUNCH_RANK || (!fixed && address >= list->addresses))
+        return false;
+    map *m = aligned_alloc(_Alignof(map), sizeof *m);
+    if (!m)
+        abort();
+    *m = (map){.of = *of};
+    if (add_parameter(list, (parameter){.fixed = fixed, .which = (uint32_t)address, .value = address, .map = m}))
+        return true;
+    free(m);
+    return false;
+}
+
 /* ---- launching ---- */
+
+enum { PROMOTION_128_BYTES = 2 }; /* what a copy brings into the second cache at least */
+
+/* Makes the map of the tensor that is at this address now. */
+static int make_map(map *m, uint64_t address)
+{
+    static const uint32_t step[EF_LAUNCH_RANK] = {1, 1, 1, 1, 1};
+    const ef_tensor_map *of = &m->of;
+    if (m->address == address)
+        return 0;
+    void *start = (void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr): of a device
+    int result = driver.encode(m->bytes, of->type, of->rank, start, of->extent, of->stride, of->block, step, 0,
+                               of->swizzle, PROMOTION_128_BYTES, 0);
+    m->address = result ? 0 : address;
+    return result;
+}
 
 static bool is_empty(const entry *e)
 {
@@ -222,12 +267,18 @@ static bool is_empty(const entry *e)
 }
 
 /* Where the parameters of a launch are. The driver copies them before it returns. */
-static void point(ef_launches *list, const entry *e, const uint64_t *address, void *pointer[EF_LAUNCH_PARAMETERS])
+static int point(ef_launches *list, const entry *e, const uint64_t *address, void *pointer[EF_LAUNCH_PARAMETERS])
 {
-    for (uint32_t i = 0; i < e->count; i++) {
+    int result = 0;
+    for (uint32_t i = 0; i < e->count && result == 0; i++) {
         parameter *p = &list->parameters.at[e->first + i];
         pointer[i] = p->fixed ? (void *)&p->value : (void *)&address[p->which];
+        if (!p->map)
+            continue;
+        result = make_map(p->map, p->fixed ? p->value : address[p->which]);
+        pointer[i] = p->map->bytes;
     }
+    return result;
 }
 
 static int launch_each(ef_launches *list, const uint64_t *address)
@@ -238,9 +289,9 @@ static int launch_each(ef_launches *list, const uint64_t *address)
         entry *e = &list->entries.at[i];
         if (is_empty(e))
             continue;
-        point(list, e, address, pointer);
         e->config.attribute = e->config.attributes ? &e->attribute : NULL;
-        result = driver.launch(&e->config, e->function, pointer, NULL);
+        result = point(list, e, address, pointer);
+        result = result ? result : driver.launch(&e->config, e->function, pointer, NULL);
     }
     return result;
 }
@@ -268,7 +319,8 @@ static bool build_graph(ef_launches *list, const uint64_t *address)
         entry *e = &list->entries.at[i];
         if (is_empty(e))
             continue;
-        point(list, e, address, pointer);
+        if (point(list, e, address, pointer) != 0)
+            return false;
         cu_node node = node_of(list, e, pointer);
         if (driver.graph_add(&e->node, list->graph, NULL, 0, &node) != 0)
             return false;
@@ -298,9 +350,9 @@ static int launch_graph(ef_launches *list, const uint64_t *address)
         entry *e = &list->entries.at[i];
         if (is_empty(e) || !has_other_addresses(list, e, address))
             continue;
-        point(list, e, address, pointer);
+        int result = point(list, e, address, pointer);
         cu_node node = node_of(list, e, pointer);
-        int result = driver.graph_set(list->exec, e->node, &node);
+        result = result ? result : driver.graph_set(list->exec, e->node, &node);
         if (result) {
             list->state = GRAPH_IMPOSSIBLE; /* some nodes have the new addresses, others do not */
             return launch_each(list, address);

@@ -15,6 +15,7 @@
 
 #define EF_LAUNCH_ALIGNMENT 16   /* kernels are compiled for tensors that begin at multiples of it */
 #define EF_LAUNCH_PARAMETERS 256 /* of a kernel, at most */
+#define EF_LAUNCH_RANK 5u        /* of a tensor whose tiles are copied by the copy engine, at most */
 
 /* What a call returns that launched nothing; 0: all was launched; above: the driver's error, a CUresult. */
 enum { EF_LAUNCH_UNALIGNED = -1, EF_LAUNCH_CAPTURING = -2 };
@@ -36,6 +37,16 @@ typedef struct {
     bool captured;      /* for calls while the stream is captured into a CUDA graph, and for no others */
 } ef_launch_place;
 
+/* What the copy engine knows of a tensor, besides its address (CUtensorMap). The dimension along which elements lie
+ * side by side comes first. */
+typedef struct {
+    uint32_t type, swizzle; /* the driver's numbers: CUtensorMapDataType, CUtensorMapSwizzle */
+    uint32_t rank;
+    uint64_t extent[EF_LAUNCH_RANK]; /* elements */
+    uint64_t stride[EF_LAUNCH_RANK]; /* bytes between neighbours, of all dimensions but the first: rank - 1 */
+    uint32_t block[EF_LAUNCH_RANK];  /* elements of a tile */
+} ef_tensor_map;
+
 /* An empty list. NULL and one line without a driver that can do this (CUDA 11.8 or newer), or without such a device. */
 ef_launches *ef_launches_new(const ef_launch_place *place, ef_diag *diag);
 void ef_launches_free(ef_launches *list);
@@ -46,6 +57,10 @@ void ef_launches_add(ef_launches *list, const ef_launch *launch);
 bool ef_launches_address(ef_launches *list, uint32_t which);
 /* A parameter that never changes, of 1, 2, 4 or 8 bytes, the lowest of `value`. */
 bool ef_launches_value(ef_launches *list, uint64_t value);
+
+/* A parameter that describes a tensor to the copy engine: that at an address of the call, or `fixed` at this one. False
+ * also for another rank than 1 to EF_LAUNCH_RANK, and when the driver knows no such parameters (CUDA 12.0). */
+bool ef_launches_map(ef_launches *list, bool fixed, uint64_t address, const ef_tensor_map *map);
 
 /* Launches everything; nothing waits for the device. Threads may call it at once: launches of one call follow each
  * other on the stream without those of another between them. All or nothing but for errors of the driver:

@@ -236,7 +236,7 @@ static const char *error_of(const json_t *reply)
 /* Takes over the reference to `reply`. */
 static void heard(ef_pool *pool, worker *w, json_t *reply)
 {
-    bool ok = json_is_true(json_object_get(reply, "ok"));
+    bool ok = json_is_true(json_object_get(reply, "ok")), ends = json_is_true(json_object_get(reply, "ends"));
     ef_reply_status status = ok ? EF_REPLY_FINE : EF_REPLY_REFUSED;
     const char *error = ok ? NULL : error_of(reply);
     phase was = w->phase;
@@ -258,6 +258,8 @@ static void heard(ef_pool *pool, worker *w, json_t *reply)
     } else {
         json_decref(reply);
     }
+    if (ends) /* it gets nothing more, which would be lost with it */
+        lose(pool, w, "has lost its device");
 }
 
 static void listen_to(ef_pool *pool, worker *w)

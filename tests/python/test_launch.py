@@ -132,7 +132,55 @@ def launch(inputs, outputs, temps):
 # Three addresses and two of scratch memory; t, scale, n, far, y (one is a constant), and again two.
 SIZES = 'b"88888", b"8448888"'
 
+# A matrix of 64 x 64, whose tiles of 16 x 32 are loaded by the copy engine; z is a temporary, loaded so as well.
+TILES = """
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+INPUTS = [("x", torch.float16, (64, 64)), ("w", torch.float32, (64,))]
+OUTPUTS = [("y", torch.float32, (64,))]
+BUFFERS = [(torch.float32, 64 * 128)]
+
+
+@triton.jit
+def k0(x, n, z, y):
+    a = x.load([16 * tl.program_id(0), 0])
+    b = z.load([16 * tl.program_id(0), 32])
+    tl.store(y + 16 * tl.program_id(0) + tl.arange(0, 16), tl.sum(a.to(tl.float32), axis=1) + tl.sum(b, axis=1) + n)
+
+
+def launch(inputs, outputs, temps):
+    z = TensorDescriptor(temps[0], [64, 128], [128, 1], [16, 32])
+    x = TensorDescriptor(inputs[0], [64, 64], [64, 1], [16, 32])
+    k0[(4,)](x, 7, z, outputs[0], num_warps=4)
+"""
+
 TESTS = {
+    "tiles by the copy engine": """
+w = on_gpu(torch.ones(64))
+a, b = (on_gpu(torch.ones(64, 64, dtype=torch.float16)) for _ in range(2))
+kernels = kernels_of(TILES, b"m44884m4488888")
+assert kernels([a, w]) and by_triton == 1
+for x in (a, b, b, a):
+    (y,) = kernels([x, w])
+    t = kernels.launches[0, 0x70].kept[1][0]
+    values = written()[0].split(": ")[1]
+    x_map = f"map({x.data_ptr():x} 6 2 64x32/0 64x16/128)"
+    z_map = f"map({t.data_ptr():x} 7 3 128x32/0 64x16/512)"
+    assert values == f"{x_map} 40 40 40 1 7 {z_map} 40 80 80 1 {y.data_ptr():x} 0 0", values
+assert by_triton == 1
+arch = 80
+context.__exit__(None, None, None)
+compiled = JITFunction.run
+context = _source._without_device(_source.Target("cuda", arch, 32))
+context.__enter__()
+compiled, JITFunction.run = JITFunction.run, launched
+kernels = kernels_of(TILES, b"8")
+kernels([a, w])
+assert kernels.recorded == {0: None}  # there is no copy engine
+""",
     "launches": """
 kernels = kernels_of(SOURCE, SIZES)
 a, b, w = (on_gpu(torch.ones(4096)) for _ in range(3))
@@ -312,7 +360,7 @@ def test_launches(name, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["XDG_CACHE_HOME"] = str(tmp_path)
     body = TESTS[name].replace("SOURCE, SIZES", f"SOURCE, {SIZES}").replace(", SIZES)", f", {SIZES})")
-    code = f"{START}\nSOURCE = '''{SOURCE}'''\n{body}"
+    code = f"{START}\nSOURCE = '''{SOURCE}'''\nTILES = '''{TILES}'''\n{body}"
     command = [sys.executable, "-c", code, BUILD / "tests/libcuda.so.1", tmp_path / "triton"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -1,8 +1,9 @@
 /* A libcuda.so.1 that launches nothing: it writes down what it is asked, for tests on machines without a GPU.
  *
- * A function's handle is the address of a text, its parameters' sizes in bytes: "884". What is written down is one line
- * a launch, "launch SIZES grid X Y Z threads N shared BYTES stream S overlap 0|1 context C: VALUE …", values in
- * hexadecimal. Its only declarations are those of the driver's interface; tests declare the rest for themselves. */
+ * A function's handle is the address of a text, its parameters' sizes in bytes, m for the map of a tensor: "88m4". What
+ * is written down is one line a launch, "launch SIZES grid X Y Z threads N shared BYTES stream S overlap 0|1 context C:
+ * VALUE …", values in hexadecimal. Its only declarations are those of the driver's interface; tests declare the rest
+ * for themselves. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,6 +46,22 @@ static void print(const char *format, ...)
     va_end(rest);
 }
 
+/* What a CUtensorMap of this driver is. */
+typedef struct {
+    uint64_t address;
+    uint32_t type, swizzle, rank, extent[5], stride[5], block[5];
+} tensor_map;
+
+static void print_map(const char *at)
+{
+    tensor_map m;
+    memcpy(&m, at, sizeof m);
+    print(" map(%llx %u %u", (unsigned long long)m.address, m.type, m.swizzle);
+    for (uint32_t i = 0; i < m.rank; i++)
+        print(" %ux%u/%u", m.extent[i], m.block[i], m.stride[i]);
+    print(")");
+}
+
 static void print_value(const char *at, int size)
 {
     uint64_t value = 0;
@@ -58,7 +75,10 @@ static void print_launch(const config *c, const char *sizes, int overlap, void *
           c->grid[1], c->grid[2], c->block[0] * c->block[1] * c->block[2], c->shared, (size_t)c->stream, overlap,
           (size_t)current);
     for (size_t i = 0; sizes[i]; i++)
-        print_value(parameter[i], sizes[i] - '0');
+        if (sizes[i] == 'm')
+            print_map(parameter[i]);
+        else
+            print_value(parameter[i], sizes[i] - '0');
     print("\n");
 }
 
@@ -83,7 +103,8 @@ EXPORT void fake_cuda_reset(uint64_t fail, uint64_t capture, int silent)
     quiet = silent;
 }
 
-/* Graphs are refused from here on: 1 when they are made, 2 when parameters are set. 0: never. */
+/* From here on graphs are refused, 1 when they are made, 2 when parameters are set; or, 3, maps of tensors. 0: nothing.
+ */
 EXPORT void fake_cuda_refuse(int what);
 EXPORT void fake_cuda_refuse(int what)
 {
@@ -137,7 +158,7 @@ typedef struct {
 typedef struct {
     config config;
     const char *sizes;
-    char value[16][8];
+    char value[16][128];
     int overlap, connected;
 } node;
 
@@ -153,7 +174,7 @@ static void set_node(node *n, const node_params *p)
     memcpy(n->config.grid, p->grid, sizeof p->grid);
     memcpy(n->config.block, p->block, sizeof p->block);
     for (int i = 0; n->sizes[i]; i++)
-        memcpy(n->value[i], p->parameter[i], (size_t)(n->sizes[i] - '0'));
+        memcpy(n->value[i], p->parameter[i], n->sizes[i] == 'm' ? sizeof n->value[i] : (size_t)(n->sizes[i] - '0'));
 }
 
 EXPORT int cuGraphCreate(graph **made, unsigned flags);
@@ -240,6 +261,29 @@ EXPORT int cuGraphExecDestroy(graph *exec);
 EXPORT int cuGraphExecDestroy(graph *exec)
 {
     (void)exec;
+    return 0;
+}
+
+/* ---- maps of tensors ---- */
+
+EXPORT int cuTensorMapEncodeTiled(void *map, unsigned type, unsigned rank, void *address, const uint64_t *extent,
+                                  const uint64_t *stride, const uint32_t *block, const uint32_t *step,
+                                  unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill);
+EXPORT int cuTensorMapEncodeTiled(void *map, unsigned type, unsigned rank, void *address, const uint64_t *extent,
+                                  const uint64_t *stride, const uint32_t *block, const uint32_t *step,
+                                  unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill)
+{
+    tensor_map m = {.address = (uintptr_t)address, .type = type, .swizzle = swizzle, .rank = rank};
+    if ((uintptr_t)map % 64 || interleave || promotion != 2 || fill || refused == 3)
+        return 1;
+    for (unsigned i = 0; i < rank; i++) {
+        if (step[i] != 1)
+            return 1;
+        m.extent[i] = (uint32_t)extent[i];
+        m.block[i] = block[i];
+        m.stride[i] = i ? (uint32_t)stride[i - 1] : 0;
+    }
+    memcpy(map, &m, sizeof m);
     return 0;
 }
 

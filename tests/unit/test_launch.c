@@ -13,6 +13,7 @@
 const char *fake_cuda_written(void);
 void fake_cuda_reset(uint64_t fail, uint64_t capture, int silent);
 void fake_cuda_context(uint64_t context);
+void fake_cuda_refuse(int what);
 
 static uint64_t function_of(const char *sizes)
 {
@@ -52,6 +53,35 @@ static void test_what_is_launched(void **state)
         "launch 8821 grid 9 1 1 threads 64 shared 0 stream ab overlap 1 context 1000: 700 20 2345 1\n");
     ef_launches_free(list);
     ef_launches_free(NULL);
+}
+
+/* Two maps of tensors, one of them a temporary. What changes its address is described anew. */
+static void test_maps(void **state)
+{
+    (void)state;
+    const ef_tensor_map map = {.type = 6, .swizzle = 3, .rank = 2, {4096, 16}, {8192}, {64, 32}},
+                        line = {.type = 7, .rank = 1, .extent = {100}, .block = {8}}, none = {.rank = 0};
+    ef_launches *list = ef_launches_new(&(ef_launch_place){.addresses = 2}, NULL);
+    ef_launches_add(list, &(ef_launch){function_of("mm4"), {5, 1, 1}, 128, 0, false});
+    assert_false(ef_launches_map(list, false, 2, &map));
+    assert_false(ef_launches_map(list, false, 1, &none));
+    assert_true(ef_launches_map(list, false, 1, &map));
+    assert_true(ef_launches_map(list, true, 0x700, &line));
+    assert_true(ef_launches_value(list, 9));
+    for (unsigned i = 0; i < 4; i++) { /* one by one, then as a graph */
+        fake_cuda_reset(0, 0, 0);
+        assert_int_equal(ef_launches_call(list, (uint64_t[]){0x10, i < 3 ? 0x20 : 0x30}), 0);
+        assert_string_equal(fake_cuda_written(),
+                            i < 3 ? "launch mm4 grid 5 1 1 threads 128 shared 0 stream 0 overlap 0 context 1000: "
+                                    "map(20 6 3 4096x64/0 16x32/8192) map(700 7 0 100x8/0) 9\n"
+                                  : "launch mm4 grid 5 1 1 threads 128 shared 0 stream 0 overlap 0 context 1000: "
+                                    "map(30 6 3 4096x64/0 16x32/8192) map(700 7 0 100x8/0) 9\n");
+    }
+    fake_cuda_refuse(3);
+    assert_int_equal(ef_launches_call(list, (uint64_t[]){0x10, 0x50}), 1);
+    fake_cuda_refuse(0);
+    assert_int_equal(ef_launches_call(list, (uint64_t[]){0x10, 0x50}), 0);
+    ef_launches_free(list);
 }
 
 static void test_unaligned_addresses(void **state)
@@ -184,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_launched),
+        cmocka_unit_test(test_maps),
         cmocka_unit_test(test_unaligned_addresses),
         cmocka_unit_test(test_streams_in_capture),
         cmocka_unit_test(test_errors_end_the_list),

@@ -72,17 +72,23 @@ static int work(const char *kind)
         json_t *request = json_loads(line, 0, NULL);
         const char *what = text_of(request, "do"), *how = text_of(request, "how");
         misbehave(how);
-        bool refused = strcmp(how, "refuse") == 0, measures = strcmp(what, "measure") == 0;
+        bool ends = strcmp(how, "refuse and end") == 0, refused = ends || strcmp(how, "refuse") == 0;
+        bool measures = strcmp(what, "measure") == 0;
         has_program = has_program || strcmp(what, "program") == 0;
-        json_t *reply = json_pack("{s:O, s:b, s:I, s:i, s:s}", "id", json_object_get(request, "id"), "ok",
-                                  !refused && (has_program || !measures), "length", (json_int_t)strlen(line), "pid",
-                                  (int)getpid(), "error", refused ? "not today" : "there is no program");
+        json_t *reply =
+            json_pack("{s:O, s:b, s:b, s:I, s:i, s:s}", "id", json_object_get(request, "id"), "ok",
+                      !refused && (has_program || !measures), "ends", ends, "length", (json_int_t)strlen(line), "pid",
+                      (int)getpid(), "error", refused ? "not today" : "there is no program");
         char *text = json_dumps(reply, JSON_COMPACT);
         puts(text);
         fflush(stdout);
         free(text);
         json_decref(reply);
         json_decref(request);
+        if (ends)
+            nap(0.3);
+        if (ends)
+            exit(1);
     }
     free(line);
     return 0;
@@ -219,6 +225,24 @@ static void test_faults_while_measuring(void **state)
     ef_pool_free(pool);
 }
 
+/* One that says that it ends gets nothing more: only what it refused is lost. */
+static void test_last_replies(void **state)
+{
+    char error[256];
+    ef_pool *pool = open_pool("good", 1, false);
+    (void)state;
+    assert_int_equal(reply_to(pool, send_request(pool, ef_pool_program, "program", "", 5), NULL), EF_REPLY_FINE);
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t bad = measure(pool, "refuse and end"), good = measure(pool, "");
+        assert_int_equal(reply_to(pool, bad, error), EF_REPLY_REFUSED);
+        assert_non_null(strstr(error, "not today"));
+        assert_int_equal(reply_to(pool, good, NULL), EF_REPLY_FINE);
+        assert_int_equal(ef_pool_replaced(pool), i + 1);
+    }
+    assert_null(ef_pool_broken(pool));
+    ef_pool_free(pool);
+}
+
 static void test_faults_while_compiling(void **state)
 {
     ef_pool *pool = open_pool("good", 2, true);
@@ -315,6 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_long_lines),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_faults_while_measuring),
+        cmocka_unit_test(test_last_replies),
         cmocka_unit_test(test_faults_while_compiling),
         cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_quiet),
