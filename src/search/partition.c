@@ -194,7 +194,7 @@ static double written(const cutter *c, uint32_t from, uint32_t to)
 
 static double seconds_of(const cutter *c, double flops, double bytes)
 {
-    return fmax(flops / c->options.flops, bytes / c->options.bytes) + c->options.launch;
+    return flops / c->options.flops + bytes / c->options.bytes + c->options.launch;
 }
 
 /* best[j]: the least time of the first j operators; from[j]: where their last part begins. */
@@ -443,7 +443,7 @@ static int by_seconds(const void *a, const void *b)
 
 ef_partitions *ef_partition_program(const ef_program *program, const ef_partition_options *options)
 {
-    static const uint32_t limits[] = {4, 8, 16, 32};
+    static const uint32_t limits[] = {4, 6, 8, 16, 32};
     cutter c = {.program = program, .dag = program->dag, .ctx = ef_dag_ctx(program->dag)};
     uint32_t count = ef_dag_count(program->dag) + 1;
     if (options)

@@ -7,9 +7,10 @@
  * that uses them.
  *
  * A partition puts at most `limit` products and reductions of long dimensions into one part, and of all such cuts it is
- * the one of least estimated time: for each part the larger of its arithmetic and of the bytes that it reads and
- * writes, and a launch. Several limits give several partitions. Parts that are the same up to the names of inputs and
- * dimensions, as the layers of a model are, need one search (`like`).
+ * the one of least estimated time: for each part its arithmetic, the bytes that it reads and writes, and a launch. What
+ * crosses a cut counts however much arithmetic there is: a search may find less of that, as where keys that are
+ * projections of a cache need not be computed. Several limits give several partitions. Parts that are the same up to
+ * the names of inputs and dimensions, as the layers of a model are, need one search (`like`).
  *
  * COMPOSITION chooses one candidate for each part, best first by the sum of their costs, and builds no combination that
  * is not asked for. The result is one tiled program, so all that comes after a search takes it as any other. */
@@ -20,7 +21,7 @@
 #include "support/vec.h"
 
 typedef struct {
-    const uint32_t *limits; /* of reductions and products in a part, one partition each; NULL: 4, 8, 16, 32 */
+    const uint32_t *limits; /* of reductions and products in a part, one partition each; NULL: 4, 6, 8, 16, 32 */
     unsigned count;
     double flops, bytes; /* a second, 0: 2e14 and 2e12 */
     double launch;       /* seconds, 0: 3e-6 */

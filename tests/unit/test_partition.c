@@ -152,6 +152,29 @@ static void test_parts_make_the_whole(void **state)
     }
 }
 
+/* The projections of a latent cache stand in one part with the attention that reads them, without what comes before and
+ * after: the keys of 16,384 positions are never cut off from their use. */
+static void test_projections_stay_with_attention(void **state)
+{
+    (void)state;
+    cutting c = cut_file("tests/programs/qknorm_mla.ef");
+    bool found = false;
+    for (uint32_t k = 0; k < c.set->list.count; k++) {
+        const ef_partition *p = &c.set->list.at[k];
+        uint32_t products = 0;
+        for (uint32_t i = 0; i < p->parts && p->parts == 3; i++) {
+            const ef_program *part = c.set->part.at[p->part[i]].program;
+            uint32_t here = 0;
+            for (ef_expr e = 0; e < ef_dag_count(part->dag); e++)
+                here += ef_dag_op(part->dag, e) == EF_MATMUL;
+            products = here > products ? here : products;
+        }
+        found = found || products == 4;
+    }
+    assert_true(found);
+    cutting_free(&c);
+}
+
 static void test_equal_layers_are_one_search(void **state)
 {
     (void)state;
@@ -351,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_make_the_whole),
+        cmocka_unit_test(test_projections_stay_with_attention),
         cmocka_unit_test(test_equal_layers_are_one_search),
         cmocka_unit_test(test_composition_is_best_first),
         cmocka_unit_test(test_searched_parts_compute_the_same),
