@@ -4,16 +4,24 @@
  * It does where their loops read the same tiles, as the two maps of differential attention read the same values: loops
  * over one axis become one loop whose state is both states. And where neither has a product there is little that two
  * bodies in one block can be in each other's way with. Other kernels stay apart: two accumulators with nothing in
- * common only take each other's room. */
+ * common only take each other's room.
+ *
+ * And a kernel of one block that computes single numbers from few is computed by each block of those that read them:
+ * that takes less than a launch and a wait for memory. */
+#include <math.h>
 #include <string.h>
 
 #include "kernel/lower.h"
 
+#define FEW_ELEMENTS 512.0 /* that a kernel reads to be computed in all blocks of another one */
+#define FEW_READERS 4u
 #define SHARED_PART 0.4 /* of what the loops of one of the kernels read, at least */
 
 typedef struct {
     ef_kgraph *g;
     uint32_t at[2]; /* the kernels, the earlier one first */
+    unsigned into;  /* which of them has the grid and the parameters of the result */
+    bool absorbs;   /* what the first stores is computed where the second reads it */
     const ef_kernel *from[2];
     ef_kernel *to;
     ef_kid *node[2];      /* by node: its copy */
@@ -186,11 +194,16 @@ static ef_kid copy_node(merging *m, unsigned side, ef_kid id);
 /* One parameter for each axis of a kernel. */
 static uint32_t copy_param(const merging *m, uint32_t param)
 {
-    const ef_kparam *p = &m->g->params.at[param];
-    for (uint32_t i = 0; i < m->g->params.count && p->kernel != EF_NONE; i++)
-        if (m->g->params.at[i].axis == p->axis && m->g->params.at[i].kernel == m->at[0])
+    ef_kparam p = m->g->params.at[param];
+    uint32_t own = m->at[m->into];
+    if (p.kernel == EF_NONE || p.kernel == own)
+        return param;
+    p.kernel = own;
+    for (uint32_t i = 0; i < m->g->params.count; i++)
+        if (m->g->params.at[i].axis == p.axis && m->g->params.at[i].kernel == own)
             return i;
-    return param;
+    ef_vec_push(&m->g->params, p); /* the other one goes when no kernel is left that has it */
+    return m->g->params.count - 1;
 }
 
 static uint32_t copy_iter(merging *m, unsigned side, uint32_t at, uint32_t loop)
@@ -324,6 +337,9 @@ static ef_kid copy_node(merging *m, unsigned side, ef_kid id)
     ef_knode n = *ef_kernel_node(m->from[side], id);
     if (m->node[side][id] != EF_NONE || m->failed)
         return m->node[side][id];
+    for (uint32_t i = 0; i < m->from[0]->stores.count && side == 1 && m->absorbs && n.op == EF_K_BUFFER; i++)
+        if (m->from[0]->stores.at[i].buffer == n.attr)
+            return m->node[1][id] = copy_node(m, 0, m->from[0]->stores.at[i].value);
     if (n.op == EF_K_RESULT) {
         uint32_t loop = ef_k_loop_of(n.attr);
         copy_loop(m, side, loop);
@@ -394,13 +410,16 @@ static uint32_t *numbers(uint32_t count)
     return list;
 }
 
-static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b)
+/* Kernels a and b as one; or b alone, with what it reads of a computed in it. */
+static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b, bool absorbs)
 {
-    merging m = {.g = g, .at = {a, b}, .from = {g->kernels.at[a], g->kernels.at[b]}};
+    merging m = {.g = g, .at = {a, b}, .into = absorbs, .absorbs = absorbs};
     ef_kernel *k = m.to = ef_xcalloc(1, sizeof *k);
-    k->name = m.from[0]->name;
-    k->root = m.from[0]->root;
-    k->grid = m.from[0]->grid;
+    m.from[0] = g->kernels.at[a];
+    m.from[1] = g->kernels.at[b];
+    k->name = m.from[m.into]->name;
+    k->root = m.from[m.into]->root;
+    k->grid = m.from[m.into]->grid;
     k->nodes = ef_intern_new();
     for (unsigned side = 0; side < 2; side++) {
         m.node[side] = numbers(ef_kernel_nodes(m.from[side]));
@@ -408,13 +427,15 @@ static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b)
         m.loop[side] = numbers(m.from[side]->loops.count);
         m.partner[side] = numbers(m.from[side]->loops.count);
         m.copying[side] = ef_xcalloc(m.from[side]->loops.count + 1, sizeof(bool));
-        for (uint32_t i = 0; i < k->grid; i++)
+        for (uint32_t i = 0; i < m.from[side]->grid; i++)
             m.iter[side][i] = i;
     }
     for (uint32_t i = 0; i < k->grid; i++)
-        ef_vec_push(&k->iters, m.from[0]->iters.at[i]);
-    find_partners(&m);
-    copy_stores(&m, 0);
+        ef_vec_push(&k->iters, m.from[m.into]->iters.at[i]);
+    if (!absorbs)
+        find_partners(&m);
+    if (!absorbs)
+        copy_stores(&m, 0);
     copy_stores(&m, 1);
     for (unsigned side = 0; side < 2; side++) {
         free(m.node[side]);
@@ -474,7 +495,7 @@ static bool merge_some(ef_kgraph *g)
     bool merged = false;
     for (uint32_t b = 1; b < g->kernels.count && !merged; b++)
         for (uint32_t a = 0; a < b && !merged; a++) {
-            ef_kernel *k = waits(after, words, b, a) || !suit(g, a, b) ? NULL : merge(g, a, b);
+            ef_kernel *k = waits(after, words, b, a) || !suit(g, a, b) ? NULL : merge(g, a, b, false);
             merged = k != NULL;
             if (merged)
                 replace(g, a, b, k, after, words);
@@ -483,8 +504,94 @@ static bool merge_some(ef_kgraph *g)
     return merged;
 }
 
+/* ---- small kernels ---- */
+
+/* What a kernel reads, each tensor once; infinite where that depends on a schedule. */
+static double elements_read(const ef_kgraph *g, const ef_kernel *k)
+{
+    bool *needed = needed_nodes(k);
+    const ef_var *atom;
+    double sum = 0;
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        double elements = n->op == EF_K_BUFFER && needed[id];
+        for (unsigned d = 0; d < n->rank && elements > 0; d++)
+            for (unsigned i = 0, count = ef_dim_atoms(g->ctx, n->dim[d].dim, &atom); i < count; i++) {
+                const ef_var_info *info = ef_var_at(g->ctx, atom[i]);
+                elements *= info->kind == EF_VAR_COUNT ? INFINITY : (double)info->extent;
+            }
+        sum += elements;
+    }
+    free(needed);
+    return sum;
+}
+
+/* Whether it computes, in one block, single numbers from few, which are no outputs. */
+static bool is_small(const ef_kgraph *g, const ef_kernel *k)
+{
+    bool small = k->grid == 0 && !has_product(k) && elements_read(g, k) <= FEW_ELEMENTS;
+    for (uint32_t s = 0; small && s < k->stores.count; s++) {
+        const ef_knode *n = ef_kernel_node(k, k->stores.at[s].value);
+        small = g->buffers.at[k->stores.at[s].buffer].kind == EF_BUFFER_TEMP && k->stores.at[s].leads == 0;
+        for (unsigned d = 0; small && d < n->rank; d++)
+            small = n->dim[d].dim == EF_UNIT;
+    }
+    return small;
+}
+
+static bool reads(const ef_kernel *k, const ef_kernel *from)
+{
+    bool *needed = needed_nodes(k), any = false;
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        for (uint32_t s = 0; s < from->stores.count && needed[id] && n->op == EF_K_BUFFER; s++)
+            any = any || from->stores.at[s].buffer == n->attr;
+    }
+    free(needed);
+    return any;
+}
+
+static void remove_kernel(ef_kgraph *g, uint32_t at)
+{
+    ef_kernel_free(g->kernels.at[at]);
+    g->kernels.count--;
+    for (uint32_t i = at; i < g->kernels.count; i++)
+        g->kernels.at[i] = g->kernels.at[i + 1];
+    for (uint32_t i = 0; i < g->params.count; i++) {
+        ef_kparam *p = &g->params.at[i];
+        p->kernel = p->kernel == EF_NONE || p->kernel < at ? p->kernel : p->kernel == at ? 0 : p->kernel - 1;
+    }
+}
+
+/* Computes what a small kernel stores in all that read it, and removes it; nothing where one of them cannot. */
+static bool absorb(ef_kgraph *g, uint32_t at)
+{
+    uint32_t reader[FEW_READERS], count = 0, done = 0;
+    ef_kernel *with[FEW_READERS];
+    for (uint32_t i = at + 1; i < g->kernels.count; i++)
+        if (reads(g->kernels.at[i], g->kernels.at[at])) {
+            if (count == FEW_READERS)
+                return false;
+            reader[count++] = i;
+        }
+    while (done < count && (with[done] = merge(g, at, reader[done], true)))
+        done++;
+    for (uint32_t i = 0; i < done; i++)
+        if (done == count) {
+            ef_kernel_free(g->kernels.at[reader[i]]);
+            g->kernels.at[reader[i]] = with[i];
+        } else {
+            ef_kernel_free(with[i]);
+        }
+    if (done == count)
+        remove_kernel(g, at);
+    return done == count;
+}
+
 void ef_merge_kernels(ef_kgraph *g)
 {
+    for (uint32_t i = 0; i < g->kernels.count;)
+        i += !(is_small(g, g->kernels.at[i]) && absorb(g, i));
     while (merge_some(g)) {
     }
 }

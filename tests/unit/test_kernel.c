@@ -214,6 +214,13 @@ static const char *const own[] = {
     TWO_MAPS("maps", "raw1", "raw2") TWO_MAPS("maps_one_masked", "select(lt(at, 9), raw1, -inf)", "raw2")
         TWO_MAPS("maps_masked", "select(ge(at, 9), raw1, -inf)", "select(ge(at, 9), raw2, -inf)")
             TWO_MAPS("maps_masked_apart", "select(lt(at, 5), raw1, -inf)", "select(ge(at, 14), raw2, -inf)")
+    /* A number that several kernels use, made of few. */
+    "program few_numbers\n"
+    "dim d = 23\ndim m = 5\ndim n = 7\n"
+    "input a: f16[d]\ninput x: f32[m, n]\ninput y: f32[n]\n"
+    "t = exp(neg(reshape[](reduce[sum, d.1](reduce[sum, -1](mul(view[d.1](a), view[d.1](a)))))))\n"
+    "output u = mul(x, t)\n"
+    "output v = add(y, t)\n",
     /* The same where each has another loop before: kernels whose loops pair with different ones. */
     "program sums_side_by_side\n"
     "dim m = 5\ndim k = 23\ndim n = 17\n"
@@ -486,6 +493,17 @@ static ef_kgraph *graph_of(ef_ctx *ctx, const char *path)
     return graph;
 }
 
+static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
+{
+    ef_diag diag = {0};
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "text", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph)
+        fail_msg("%s", diag.text);
+    ef_program_free(program);
+    return graph;
+}
+
 static void kernels_are_cut_at_combination_and_collection(void **state)
 {
     (void)state;
@@ -589,6 +607,30 @@ static void kernels_that_share_tiles_are_one(void **state)
     ef_ctx_free(ctx);
 }
 
+/* A number that takes few to compute is computed by each block that uses it, in all kernels that do; one that takes
+ * many is stored. */
+static void single_numbers_are_computed_where_they_are_used(void **state)
+{
+    static const char text[] =
+        "program p\ndim d = %u\ndim m = 5\ndim n = 7\n"
+        "input a: f32[d]\ninput x: f32[m, n]\ninput y: f32[n]\n"
+        "t = exp(neg(reshape[](reduce[sum, d.1](reduce[sum, -1](mul(view[d.1](a), view[d.1](a)))))))\n"
+        "output u = mul(x, t)\noutput v = add(y, t)\n";
+    static const struct {
+        unsigned extent, kernels;
+    } known[] = {{64, 2}, {4096, 3}};
+    (void)state;
+    for (unsigned i = 0; i < COUNT(known); i++) {
+        char program[512];
+        ef_ctx *ctx = ef_ctx_new();
+        snprintf(program, sizeof program, text, known[i].extent);
+        ef_kgraph *graph = graph_of_text(ctx, program);
+        assert_int_equal(graph->kernels.count, known[i].kernels);
+        ef_kgraph_free(graph);
+        ef_ctx_free(ctx);
+    }
+}
+
 /* Of split attention to the first 3 and the last 40 of 600 positions only the parts are there that the mask leaves
  * something of, in the grid and in what is stored; without a mask all are. */
 static void parts_that_see_nothing_are_not_there(void **state)
@@ -624,17 +666,6 @@ static void parts_that_see_nothing_are_not_there(void **state)
 }
 
 /* ---- families ---- */
-
-static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
-{
-    ef_diag diag = {0};
-    ef_program *program = ef_program_parse(ctx, text, strlen(text), "text", &diag);
-    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
-    if (!graph)
-        fail_msg("%s", diag.text);
-    ef_program_free(program);
-    return graph;
-}
 
 static uint64_t family_of(ef_ctx *ctx, const char *text)
 {
@@ -896,6 +927,7 @@ int main(void)
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
+        cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
         cmocka_unit_test(parts_that_see_nothing_are_not_there),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
