@@ -67,6 +67,7 @@ static const derivation derivations[] = {
     {.program = "rmsnorm_mlp_b1", .form = "fused"},
     {.program = "rmsnorm_mlp_b16", .form = "fused"},
     {.program = "rmsnorm_swiglu_b16", .form = "two_kernels"},
+    {.program = "rmsnorm_swiglu_b16", .form = "split_last"},
 };
 
 /* Implementations with one mistake: `right` of a derivation's text becomes `wrong`. */

@@ -787,6 +787,27 @@ static void side_by_side_variables_are_tiled_as_one(void **state)
     ef_ctx_free(ctx);
 }
 
+/* The last projection is summed over parts of f, which the next kernel reads; that the first kernel stores columns of f
+ * is another matter. */
+static void kernels_that_do_not_count_tiles_have_their_own(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/rmsnorm_swiglu_b16_split_last.ef");
+    bool found[4] = {false}; /* by kernel; the last: for all */
+    assert_int_equal(graph->kernels.count, 3);
+    for (uint32_t i = 0; i < graph->params.count; i++) {
+        const ef_kparam *p = &graph->params.at[i];
+        bool of_f = p->kind == EF_PARAM_TILE && ef_axis_level(p->axis) == 0 &&
+                    ef_var_at(ctx, ef_axis_var(p->axis))->extent == 11008;
+        if (of_f)
+            found[p->kernel == EF_NONE ? 3 : p->kernel] = true;
+    }
+    assert_true(found[0] && !found[1] && !found[2] && found[3]);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 static void gpu_domains_fit_the_matrix_unit(void **state)
 {
     (void)state;
@@ -933,6 +954,7 @@ int main(void)
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(dead_buffers_are_used_again),
         cmocka_unit_test(side_by_side_variables_are_tiled_as_one),
+        cmocka_unit_test(kernels_that_do_not_count_tiles_have_their_own),
         cmocka_unit_test(gpu_domains_fit_the_matrix_unit),
         cmocka_unit_test(parameters_have_names),
         cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
