@@ -261,8 +261,10 @@ static double walked(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *
     for (unsigned i = 0, count = ef_dim_atoms(g->ctx, along->dim, &atom); i < count; i++)
         longest = fmax(longest, padded(i == 0 && along->cut != EF_NONE ? ef_sched_tile(g, s, k, along->cut)
                                                                        : ef_sched_var(g, s, atom[i])));
-    for (; all > PART && longest > LEAST_ROWS; longest /= 2)
+    while (all > PART && longest > LEAST_ROWS) {
+        longest /= 2;
         all /= 2;
+    }
     return all;
 }
 

@@ -19,6 +19,7 @@
 #define MOST_CHANGED 4u    /* kernels at once: each takes time to compile, and may fail */
 #define ADVANCE 0.98       /* of the best: a sum of best kernels that is below is measured as a whole */
 #define FAILURES 3u        /* of whole schedules, without a success: nothing is promised then */
+#define BROKEN 8u          /* … or with kernels that are broken, whatever the shape */
 #define LOW 4u             /* the one in so many, from below */
 #define LOST 0.15          /* more for each before */
 
@@ -336,6 +337,7 @@ void ef_tune_family_blame(ef_tune_family *f, ef_tune_records *records, uint32_t 
         ef_tune_kernel_no_room(kernel_of(f, records, kernel), f->point[kernel]);
     else
         ef_tune_kernel_tell(kernel_of(f, records, kernel), f->point[kernel], INFINITY);
+    f->broken += !room;
     for (uint32_t k = 0; k < f->kernels; k++)
         if (isnan(time_of(f, records, k)->us) && !time_of(f, records, k)->waiting)
             ef_tune_points_open(&kernel_of(f, records, k)->points, f->point[k]);
@@ -353,7 +355,7 @@ bool ef_tune_family_renew(ef_tune_family *f, const uint64_t *identity)
     f->shapes = ef_intern_new();
     f->of_shape.count = 0;
     f->overhead = 0;
-    f->lost = f->stale = 0;
+    f->lost = f->broken = f->stale = 0;
     return true;
 }
 
@@ -365,6 +367,8 @@ static double promise_of(ef_tune_family *f, ef_tune_records *records, uint32_t s
     double sum = f->overhead;
     set_shape(f, shape);
     for (uint32_t k = 0; k < f->kernels; k++) {
+        if (ef_tune_kernel_hopeless(kernel_of(f, records, k)))
+            return INFINITY;
         double own = ef_tune_kernel_promise(kernel_of(f, records, k), &records->outlook);
         if (own <= 0)
             return 0;
@@ -405,7 +409,7 @@ bool ef_tune_family_hopeless(ef_tune_family *f, ef_tune_records *records)
     for (uint32_t k = 0; k < f->kernels; k++)
         if (ef_tune_kernel_hopeless(kernel_of(f, records, k)))
             return true;
-    return f->lost >= FAILURES;
+    return f->lost >= FAILURES || f->broken >= BROKEN;
 }
 
 /* ---- proposals ---- */

@@ -26,13 +26,14 @@ typedef struct {
     uint32_t *record;                 /* by kernel: of the schedule being made */
     double (*cost)(const void *user, uint32_t kernel, const uint32_t *choice, double *room); /* NULL: not known */
     const void *user;
-    double size;                 /* how many schedules there are */
-    double overhead;             /* what a whole schedule takes beside its kernels */
-    ef_tune_points points;       /* whole schedules */
-    ef_intern *shapes;           /* choices of what shapes buffers that are considered */
-    EF_VEC(uint32_t) of_shape;   /* shape * kernels + kernel: records */
-    uint32_t shape;              /* of the schedule being made */
-    uint32_t asked, stale, lost; /* asks; since something got better; failures of which the kernel is not known */
+    double size;               /* how many schedules there are */
+    double overhead;           /* what a whole schedule takes beside its kernels */
+    ef_tune_points points;     /* whole schedules */
+    ef_intern *shapes;         /* choices of what shapes buffers that are considered */
+    EF_VEC(uint32_t) of_shape; /* shape * kernels + kernel: records */
+    uint32_t shape;            /* of the schedule being made */
+    uint32_t asked, stale;     /* asks; since something got better */
+    uint32_t lost, broken;     /* failures of which the kernel is not known; is, and it was not for want of room */
     uint32_t width; /* kernels that change at once: fewer after failures, which say nothing of whose they are */
     bool timed;     /* the times of kernels are told; else they follow from those of whole schedules, one at a time */
 } ef_tune_family;

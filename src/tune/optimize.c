@@ -20,7 +20,7 @@
 
 #define BUDGET_S 300
 #define KEEP 64u /* families at most, and at least so many; between them one for … */
-#define KEEP_LEAST 12u
+#define KEEP_LEAST 24u
 #define FAMILY_S 2.5     /* … so many seconds of the budget: each gets several measurements */
 #define SEARCH_SHARE 0.2 /* of the budget, for saturation and for extraction, at most */
 #define RANK_SHARE 0.05  /* … for lowering and ranking */

@@ -618,6 +618,41 @@ static void test_broken_kernel(void **state)
     ef_tuner_free(tuner);
 }
 
+/* What shapes buffers makes another kernel of each, but one that is broken in several shapes is broken. */
+static void test_broken_in_every_shape(void **state)
+{
+    static const cost_table good = {{20, 20}};
+    static const uint32_t values[3] = {12, 12, 40}, owner[3] = {0, 0, NONE}, start[3] = {8, 10, 20};
+    static const uint64_t key[3] = {0, 0, 7};
+    static const bool uses[3] = {false, false, true};
+    uint32_t asked = 0;
+    ef_tune_point point;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    add_costed(tuner, &good, 1, 2);
+    ef_tuner_add(tuner, &(ef_tune_space){.params = 3,
+                                         .values = values,
+                                         .owner = owner,
+                                         .start = start,
+                                         .kernels = 1,
+                                         .identity = (const uint64_t[]){3},
+                                         .kernel_estimate = (const double[]){2},
+                                         .uses = uses,
+                                         .key = key,
+                                         .cost = table_cost,
+                                         .user = &(const cost_table){{2, 2}}});
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        asked += point.family == 1;
+        if (point.family == 1)
+            ef_tuner_fail(tuner, point.ticket, 0, false);
+        else
+            ef_tuner_tell(tuner, point.ticket, 50, (const double[]){25, 25});
+    }
+    assert_in_range(asked, 1, 8);
+    ef_tuner_free(tuner);
+}
+
 /* Nothing is asked for which there is no room, and asks ahead of all results go to every family that may win. */
 static void test_asks_ahead(void **state)
 {
@@ -705,16 +740,27 @@ static void test_deterministic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_separable),       cmocka_unit_test(test_coupled),
-        cmocka_unit_test(test_several_kernels), cmocka_unit_test(test_failures_and_late_answers),
-        cmocka_unit_test(test_halving),         cmocka_unit_test(test_exhaustion),
-        cmocka_unit_test(test_patience),        cmocka_unit_test(test_known_results),
-        cmocka_unit_test(test_deterministic),   cmocka_unit_test(test_bad_start),
-        cmocka_unit_test(test_shared_kernels),  cmocka_unit_test(test_resumes),
-        cmocka_unit_test(test_dead_family),     cmocka_unit_test(test_all_dead),
-        cmocka_unit_test(test_blamed_in_vain),  cmocka_unit_test(test_renewed),
-        cmocka_unit_test(test_blamed),          cmocka_unit_test(test_broken_kernel),
-        cmocka_unit_test(test_asks_ahead),      cmocka_unit_test(test_finalists),
+        cmocka_unit_test(test_separable),
+        cmocka_unit_test(test_coupled),
+        cmocka_unit_test(test_several_kernels),
+        cmocka_unit_test(test_failures_and_late_answers),
+        cmocka_unit_test(test_halving),
+        cmocka_unit_test(test_exhaustion),
+        cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_known_results),
+        cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_bad_start),
+        cmocka_unit_test(test_shared_kernels),
+        cmocka_unit_test(test_resumes),
+        cmocka_unit_test(test_dead_family),
+        cmocka_unit_test(test_all_dead),
+        cmocka_unit_test(test_blamed_in_vain),
+        cmocka_unit_test(test_renewed),
+        cmocka_unit_test(test_blamed),
+        cmocka_unit_test(test_broken_kernel),
+        cmocka_unit_test(test_broken_in_every_shape),
+        cmocka_unit_test(test_asks_ahead),
+        cmocka_unit_test(test_finalists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
