@@ -1,10 +1,10 @@
 /* What the search of a module takes, without measuring anything: the families of each region, as `equiforge optimize`
- * gets them, with the time, the memory and the best estimate of the ranking.
+ * gets them, with the time, the memory and the best estimate of the ranking, and what its parts took.
  *
- *     build/bench/bench_gather FILE TARGET [SECONDS]
+ *     build/bench/bench_gather FILE TARGET [SECONDS [FOLDER]]
  *
  * FILE is a .pt2 or .ef file, whose weights are not read; SECONDS limit saturation and extraction of a region, each
- * (60: what a budget of 5 minutes gives). */
+ * (60: what a budget of 5 minutes gives). FOLDER gets the program of each part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@
 #define SECONDS 60.0
 
 typedef struct {
-    const char *path;
+    const char *path, *folder;
     const ef_target *target;
     double seconds;
     int status;
@@ -45,6 +45,45 @@ static const ef_family *best_of(const ef_families *families)
     return best;
 }
 
+static void write_part(const char *folder, uint32_t region, uint32_t number, const ef_program *program)
+{
+    char path[1024];
+    ef_strbuf text = {0};
+    snprintf(path, sizeof path, "%s/region%u_part%u.ef", folder, region, number);
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return;
+    ef_program_print(program, &text);
+    fputs(text.text, file);
+    fclose(file);
+    ef_strbuf_free(&text);
+}
+
+static void show_parts(const ef_gathered *gathered)
+{
+    for (uint32_t i = 0; i < gathered->searches.count; i++) {
+        const ef_gathered_search *s = &gathered->searches.at[i];
+        printf("    part %2u: %2u heavy, %8.1f us; %6u e-nodes, %s in %.2f s; %llu candidates%s of %llu states in %.2f "
+               "s\n",
+               i, s->heavy, s->estimate_us, s->enodes, ef_stop_names[s->stop], s->saturation_s,
+               (unsigned long long)s->candidates,
+               s->original   ? " (itself)"
+               : s->complete ? ""
+                             : " so far",
+               (unsigned long long)s->expanded, s->extraction_s);
+    }
+    for (uint32_t p = 0; p < gathered->partitions.count; p++) {
+        const ef_gathered_partition *q = &gathered->partitions.at[p];
+        printf("    partition of at most %2u: %8.1f us; parts", q->limit, q->estimate_us);
+        for (uint32_t i = 0; i < q->parts; i++)
+            printf(q->search[i] == EF_NONE ? " -" : " %u", q->search[i]);
+        if (q->combined)
+            printf("; %.3g combinations, %llu looked at, %llu programs", q->combinations, (unsigned long long)q->built,
+                   (unsigned long long)q->composed);
+        printf("\n");
+    }
+}
+
 static bool search_region(const job *j, uint32_t number, const ef_program *program)
 {
     ef_diag diag = {0};
@@ -62,13 +101,18 @@ static bool search_region(const job *j, uint32_t number, const ef_program *progr
     if (!families)
         return false;
     const ef_family *best = best_of(families);
-    printf("%7u %10u %9u %11llu %9u %8.1f %9.0f %9.1f", number, families->gathered ? families->gathered->partitions : 0,
-           families->gathered ? families->gathered->searches : 0, (unsigned long long)families->candidates,
+    printf("%7u %10u %9u %11llu %9u %8.1f %9.0f %9.1f", number,
+           families->gathered ? families->gathered->partitions.count : 0,
+           families->gathered ? families->gathered->searches.count : 0, (unsigned long long)families->candidates,
            families->list.count, elapsed, peak_mb(), ef_floor_of(program, j->target).us);
     if (best)
         printf(" %12.1f %8u\n", best->estimate, best->graph->kernels.count);
     else
         printf(" %12s %8s\n", "", "");
+    if (families->gathered)
+        show_parts(families->gathered);
+    for (uint32_t i = 0; j->folder && families->gathered && i < families->gathered->searches.count; i++)
+        write_part(j->folder, number, i, families->gathered->searches.at[i].program);
     ef_families_free(families);
     return true;
 }
@@ -93,10 +137,12 @@ static void search_module(void *user)
 
 int main(int argc, char **argv)
 {
-    job j = {.path = argc > 1 ? argv[1] : NULL, .seconds = argc > 3 ? strtod(argv[3], NULL) : SECONDS};
+    job j = {.path = argc > 1 ? argv[1] : NULL,
+             .seconds = argc > 3 ? strtod(argv[3], NULL) : SECONDS,
+             .folder = argc > 4 ? argv[4] : NULL};
     j.target = argc > 2 ? ef_target_named(argv[2]) : NULL;
-    if (argc < 3 || argc > 4 || !j.target || j.seconds <= 0) {
-        fprintf(stderr, "usage: bench_gather FILE TARGET [SECONDS]\n");
+    if (argc < 3 || argc > 5 || !j.target || j.seconds <= 0) {
+        fprintf(stderr, "usage: bench_gather FILE TARGET [SECONDS [FOLDER]]\n");
         return 2;
     }
     ef_with_deep_stack(search_module, &j);

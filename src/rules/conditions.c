@@ -885,6 +885,8 @@ static const struct {
     {"rows_with_batch", ef_batch_as_rows_a},
     {"without_batch", ef_batch_as_rows_b},
     {"grouped", ef_grouped},
+    {"regrouped", ef_regrouped},
+    {"regrouped_but", ef_regrouped_but},
     {"regroups_rows", ef_regroups_rows},
     {"last_to_unit", ef_last_to_unit},
     {"swapped_last", ef_swapped_last},

@@ -182,6 +182,109 @@ bool ef_grouped(const ef_scope *scope, const ef_condition_arg *a, unsigned n, ui
     return give(scope, &all, out);
 }
 
+/* ---- reshapes of what is broadcast, put together or cut ---- */
+
+static unsigned atoms_of(const ef_scope *scope, ef_dim dim)
+{
+    const ef_var *atoms;
+    return ef_dim_atoms(scope->ctx, dim, &atoms);
+}
+
+/* The least number of dimensions from *i and *k on that have the same variables in both shapes: ends behind them. */
+static bool next_group(const ef_scope *scope, const shape *from, const shape *to, unsigned *i, unsigned *k)
+{
+    ef_dim p = from->dim[(*i)++], q = to->dim[(*k)++];
+    while (p != q) {
+        bool longer = atoms_of(scope, p) > atoms_of(scope, q);
+        if ((longer && *k == to->rank) || (!longer && *i == from->rank))
+            return false;
+        if (longer)
+            q = joined(scope, q, to->dim[(*k)++]);
+        else
+            p = joined(scope, p, from->dim[(*i)++]);
+        if (p == EF_NONE || q == EF_NONE)
+            return false;
+    }
+    return true;
+}
+
+/* y's shape beside what had the shape `from` and has the shape `to` now. y, of as many dimensions, is broadcast along
+ * those that it has as units. */
+static bool regroup(const ef_scope *scope, const shape *from, const shape *to, const shape *y, shape *out)
+{
+    unsigned i = 0, k = 0;
+    out->rank = 0;
+    while (i < from->rank || k < to->rank) {
+        if (i < from->rank && from->dim[i] == EF_UNIT) {
+            i++;
+            continue;
+        }
+        if (k < to->rank && to->dim[k] == EF_UNIT) {
+            out->dim[out->rank++] = EF_UNIT;
+            k++;
+            continue;
+        }
+        unsigned first = i, start = k;
+        if (i == from->rank || k == to->rank || !next_group(scope, from, to, &i, &k))
+            return false;
+        bool units = true, equal = true;
+        for (unsigned d = first; d < i; d++) {
+            units = units && y->dim[d] == EF_UNIT;
+            equal = equal && y->dim[d] == from->dim[d];
+        }
+        if (!units && !equal)
+            return false;
+        for (unsigned d = start; d < k; d++)
+            out->dim[out->rank++] = units ? EF_UNIT : to->dim[d];
+    }
+    return true;
+}
+
+/* ?Y = regrouped(?D, ?x, ?y): y's shape beside reshape[D](x) when it stands beside x, along which it is broadcast */
+bool ef_regrouped(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
+{
+    (void)n;
+    shape d, x, y, all;
+    if (!shape_at(scope, a[0].attr, &d) || !shape_of(scope, &a[1], &x) || !shape_of(scope, &a[2], &y) ||
+        ef_type_is_literal(scope->ctx, a[2].type) || y.rank > x.rank)
+        return false;
+    bool broadcasts = y.rank < x.rank; /* what is said otherwise by leading units is, too */
+    while (y.rank < x.rank)
+        put(&y, 0, EF_UNIT);
+    for (unsigned i = 0; i < x.rank; i++) {
+        broadcasts = broadcasts || y.dim[i] != x.dim[i];
+        if (y.dim[i] != EF_UNIT && y.dim[i] != x.dim[i])
+            return false;
+    }
+    if (!broadcasts || !regroup(scope, &x, &d, &y, &all))
+        return false;
+    while (all.rank > 1 && all.dim[0] == EF_UNIT) /* a form that does not depend on y's rank */
+        drop(&all, 0);
+    shape own = y;
+    while (own.rank > 1 && own.dim[0] == EF_UNIT)
+        drop(&own, 0);
+    if (own.rank == all.rank && memcmp(own.dim, all.dim, own.rank * sizeof *own.dim) == 0)
+        shape_of(scope, &a[2], &all); /* y itself will do */
+    return give(scope, &all, out);
+}
+
+/* ?X = regrouped_but(?D, i, ?x): x's shape when reshape[D] only regroups what stands outside of dimension i */
+bool ef_regrouped_but(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
+{
+    (void)n;
+    shape d, x;
+    uint64_t last = a[1].attr;
+    if (!shape_at(scope, a[0].attr, &d) || !shape_of(scope, &a[2], &x) || last >= x.rank || last >= d.rank)
+        return false;
+    unsigned inner = (unsigned)last, outer_d = d.rank - 1 - inner, outer_x = x.rank - 1 - inner;
+    if (memcmp(d.dim + outer_d + 1, x.dim + outer_x + 1, inner * sizeof *d.dim) != 0 ||
+        !same_variables(scope, x.dim, outer_x, d.dim, outer_d) ||
+        (outer_d == outer_x && memcmp(d.dim, x.dim, outer_d * sizeof *d.dim) == 0))
+        return false;
+    memcpy(d.dim + outer_d, x.dim + outer_x, (inner + 1) * sizeof *d.dim);
+    return give(scope, &d, out);
+}
+
 /* regroups_rows(?D, ?x): policy; reshape[D](x) counts some of x's rows as a batch */
 bool ef_regroups_rows(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
 {

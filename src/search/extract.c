@@ -28,22 +28,107 @@ bool ef_out_of_budget(const ef_extractor *x)
     return ef_interrupted() || ef_seconds() - x->start > ef_time_limit(x);
 }
 
-/* Makes `matrix` transitive. */
+/* ---- transitive closure ---- */
+
+/* Tarjan's algorithm over the rows of a bit matrix, with a stack of its own. A component is closed when its root is
+ * left: by then all that its members lead to is closed, and the row of the root gathers it for all of them. */
+typedef struct {
+    uint64_t *matrix;
+    uint32_t n, words;
+    uint32_t *number, *low; /* by node: when it was reached, 0: not yet; the earliest it leads back to */
+    uint32_t *next;         /* by node: where to go on in its row */
+    uint32_t *path, *open;  /* stacks: of the walk, of nodes whose component is not closed */
+    uint32_t depth, opened, reached;
+    bool *closed; /* by node */
+} closure;
+
+static uint64_t *row_of(const closure *c, uint32_t i)
+{
+    return c->matrix + (size_t)i * c->words;
+}
+
+static void enter(closure *c, uint32_t i)
+{
+    c->number[i] = c->low[i] = ++c->reached;
+    c->path[c->depth++] = c->open[c->opened++] = i;
+}
+
+/* The next node in a row, from `at` on; n: none. */
+static uint32_t next_in_row(const closure *c, uint32_t i, uint32_t at)
+{
+    for (uint32_t w = at / 64; at < c->n && w < c->words; w++) {
+        uint64_t bits = row_of(c, i)[w] & (w == at / 64 ? ~UINT64_C(0) << (at % 64) : ~UINT64_C(0));
+        if (bits)
+            return w * 64 + (uint32_t)__builtin_ctzll(bits);
+    }
+    return c->n;
+}
+
+static void join_row(const closure *c, uint64_t *to, uint32_t from)
+{
+    for (uint32_t w = 0; w < c->words; w++)
+        to[w] |= row_of(c, from)[w];
+}
+
+/* Everything that the members of the component of `root` lead to is closed or a member. */
+static void close_component(closure *c, uint32_t root)
+{
+    uint32_t first = c->opened;
+    while (c->open[--first] != root)
+        ;
+    uint64_t *all = ef_xcalloc(c->words, sizeof *all);
+    for (uint32_t m = first; m < c->opened; m++) {
+        uint32_t i = c->open[m];
+        for (uint32_t k = next_in_row(c, i, 0); k < c->n; k = next_in_row(c, i, k + 1))
+            if (!ef_bit(all, k) && c->closed[k])
+                join_row(c, all, k);
+        join_row(c, all, i);
+    }
+    for (uint32_t m = first; m < c->opened; m++) {
+        memcpy(row_of(c, c->open[m]), all, c->words * sizeof *all);
+        c->closed[c->open[m]] = true;
+    }
+    c->opened = first;
+    free(all);
+}
+
+static void close_from(closure *c, uint32_t start)
+{
+    enter(c, start);
+    while (c->depth) {
+        uint32_t i = c->path[c->depth - 1], k = next_in_row(c, i, c->next[i]);
+        if (k < c->n) {
+            c->next[i] = k + 1;
+            if (!c->number[k])
+                enter(c, k);
+            else if (!c->closed[k] && c->number[k] < c->low[i])
+                c->low[i] = c->number[k];
+            continue;
+        }
+        c->depth--;
+        if (c->low[i] == c->number[i])
+            close_component(c, i);
+        if (c->depth && c->low[i] < c->low[c->path[c->depth - 1]])
+            c->low[c->path[c->depth - 1]] = c->low[i];
+    }
+}
+
+/* Makes `matrix` transitive: bit k of row i when some path leads from i to k. */
 static void close_over(uint64_t *matrix, uint32_t n, uint32_t words)
 {
-    for (bool grew = true; grew;) {
-        grew = false;
-        for (uint32_t i = n; i-- > 0;)
-            for (uint32_t k = 0; k < n; k++) {
-                uint64_t *to = matrix + (size_t)i * words, *from = matrix + (size_t)k * words;
-                if (i == k || !ef_bit(to, k))
-                    continue;
-                for (uint32_t w = 0; w < words; w++) {
-                    grew = grew || (from[w] & ~to[w]);
-                    to[w] |= from[w];
-                }
-            }
-    }
+    closure c = {.matrix = matrix, .n = n, .words = words};
+    uint32_t *numbers = ef_xcalloc(5 * (size_t)n + 1, sizeof *numbers);
+    c.closed = ef_xcalloc((size_t)n + 1, sizeof *c.closed);
+    c.number = numbers;
+    c.low = numbers + n;
+    c.next = numbers + 2 * (size_t)n;
+    c.path = numbers + 3 * (size_t)n;
+    c.open = numbers + 4 * (size_t)n;
+    for (uint32_t i = 0; i < n; i++)
+        if (!c.number[i])
+            close_from(&c, i);
+    free(c.closed);
+    free(numbers);
 }
 
 /* Which slots a slot of a kernel can need in the kernel. */
@@ -67,7 +152,7 @@ static void compute_needs(ef_extractor *x)
 {
     uint32_t n = x->slots.count;
     x->needs = ef_xcalloc((size_t)n * x->words, sizeof *x->needs);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && !ef_out_of_budget(x); i++) {
         const ef_eslot s = x->slots.at[i];
         uint64_t *to = x->needs + (size_t)i * x->words;
         for (uint32_t k = s.first; k < s.first + s.count && s.role == EF_SLOT_STORED; k++) {
@@ -87,8 +172,11 @@ static void compute_needs(ef_extractor *x)
     close_over(x->needs, n, x->words);
 }
 
-static void build(ef_extractor *x)
+/* False when the budget ended before all was there that programs are composed from. */
+static bool build(ef_extractor *x)
 {
+    static void (*const stages[])(ef_extractor *) = {ef_slots_build,      ef_cones_build, compute_reach, compute_needs,
+                                                     ef_exclusions_build, ef_loops_build, ef_find_again};
     ef_vec_reserve(&x->slots, 1); /* arrays that are never null, however few programs there are */
     ef_vec_reserve(&x->option_list, 1);
     ef_vec_reserve(&x->way_list, 1);
@@ -103,14 +191,12 @@ static void build(ef_extractor *x)
     x->choice_ids = ef_intern_new();
     x->seen = ef_intern_new();
     x->delivered = ef_intern_new();
-    ef_slots_build(x);
-    ef_cones_build(x);
+    for (unsigned i = 0; i < sizeof stages / sizeof *stages; i++) {
+        stages[i](x);
+        if (ef_out_of_budget(x))
+            return false;
+    }
     uint32_t n = x->slots.count;
-    compute_reach(x);
-    compute_needs(x);
-    ef_exclusions_build(x);
-    ef_loops_build(x);
-    ef_find_again(x);
     x->cone_form = ef_xcalloc((size_t)x->cones.count + 1, sizeof *x->cone_form);
     x->cone_stamp = ef_xcalloc((size_t)x->cones.count + 1, sizeof *x->cone_stamp);
     x->way_measure = ef_xcalloc((size_t)x->way_list.count + 1, sizeof *x->way_measure);
@@ -125,11 +211,12 @@ static void build(ef_extractor *x)
     x->barren = ef_xcalloc(x->words, sizeof *x->barren);
     x->open = ef_xcalloc(x->words, sizeof *x->open);
     x->kernels = ef_xcalloc(n, sizeof *x->kernels);
+    return true;
 }
 
 static void release(ef_extractor *x)
 {
-    for (uint32_t i = 0; i < x->slots.count; i++)
+    for (uint32_t i = 0; x->kernels && i < x->slots.count; i++)
         ef_vec_free(&x->kernels[i].best);
     for (uint32_t i = 0; i < x->bodies.count; i++) {
         free(x->bodies.at[i].pick);
@@ -185,8 +272,10 @@ ef_extraction *ef_extract(ef_search *search, const ef_extract_options *options)
     x.scope = (ef_scope){x.ctx, x.g, search->policy};
     x.result = ef_xcalloc(1, sizeof *x.result);
     x.result->dag = ef_dag_new(x.ctx);
-    build(&x);
-    ef_compose(&x);
+    if (build(&x))
+        ef_compose(&x);
+    else
+        x.cut = true;
     x.result->complete = !x.cut && x.result->candidates; /* no candidate: an output that nothing fills */
     if (x.result->candidates == 0) {
         x.result->original = true;

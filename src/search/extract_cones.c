@@ -240,9 +240,10 @@ static void list_users(ef_extractor *x)
 void ef_cones_build(ef_extractor *x)
 {
     cone_set *sets = ef_xcalloc(x->slots.count, sizeof *sets);
-    for (bool grew = true; grew;) {
+    for (bool grew = true; grew && !ef_out_of_budget(x);) {
         grew = false;
-        for (ef_slot_id id = x->slots.count; id-- > 0;) /* operands mostly have larger numbers */
+        for (ef_slot_id id = x->slots.count;
+             id-- > 0 && !ef_out_of_budget(x);) /* operands mostly have larger numbers */
             if (x->slots.at[id].role != EF_SLOT_STORED && grow(x, sets, id))
                 grew = true;
     }

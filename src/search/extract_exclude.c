@@ -49,7 +49,7 @@ static uint64_t *find_derived(ef_extractor *x)
     uint32_t n = x->slots.count;
     uint64_t *derived = ef_xcalloc((size_t)n * x->words, sizeof *derived);
     uint64_t *from = ef_xcalloc(x->words, sizeof *from), *to = ef_xcalloc(x->words, sizeof *to);
-    for (ef_slot_id id = 0; id < n; id++) {
+    for (ef_slot_id id = 0; id < n && !ef_out_of_budget(x); id++) {
         const ef_eslot *s = &x->slots.at[id];
         memset(to, 0, x->words * sizeof *to);
         if (s->role != EF_SLOT_STORED)
@@ -127,7 +127,7 @@ void ef_exclusions_build(ef_extractor *x)
     x->excludes = ef_xcalloc((size_t)x->stored * x->stored_words + 1, sizeof *x->excludes);
     for (uint32_t i = 0; i < x->stored; i++)
         add_contents(x, x->stored_slot.at[i], &all[i]);
-    for (uint32_t i = 0; i < x->stored; i++)
+    for (uint32_t i = 0; i < x->stored && !ef_out_of_budget(x); i++)
         for (uint32_t k = 0; k < x->stored; k++)
             if (i != k && exclude(x, derived, &all[i], &all[k]))
                 ef_set_bit(x->excludes + (size_t)i * x->stored_words, k);

@@ -210,19 +210,64 @@ static bool policy_storable(const ef_scope *scope, ef_id class)
     return class < s->storable.count && s->storable.at[class];
 }
 
-/* Whether a class is an input or only moves one's elements. */
-static bool is_view_of_input(ef_egraph *g, ef_id class, unsigned depth)
+/* ---- views of inputs: classes that are an input, or only move the elements of inputs ---- */
+
+static bool moves_elements(ef_egraph *g, ef_id n)
 {
-    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n)) {
-        if (ef_ops[g->op.at[n]].class == EF_LEAF)
-            return true;
-        if ((ef_ops[g->op.at[n]].class == EF_SHAPE || g->op.at[n] == EF_VIEW) && depth < 8) {
-            bool all = true;
-            for (unsigned c = 0; all && c < g->arity.at[n]; c++)
-                all = is_view_of_input(g, ef_node_children(g, n)[c], depth + 1);
-            if (all)
-                return true;
+    return ef_ops[g->op.at[n]].class == EF_SHAPE || g->op.at[n] == EF_VIEW;
+}
+
+static bool all_seen(ef_egraph *g, const walk *w, ef_id n)
+{
+    for (unsigned c = 0; c < g->arity.at[n]; c++)
+        if (w->mark.at[ef_find(g, ef_node_children(g, n)[c])] != w->stamp)
+            return false;
+    return true;
+}
+
+/* From the leaves up. Classes that were not known to be views of inputs are marked as changed. */
+static void update_views_of_inputs(const ef_scope *scope)
+{
+    ef_egraph *g = scope->graph;
+    ef_policy_state *s = state_of(scope);
+    walk *w = s->walk;
+    walk_start(g, w);
+    for (unsigned op = 0; op < EF_OP_COUNT; op++)
+        for (uint32_t i = 0; ef_ops[op].class == EF_LEAF && i < g->by_op[op].count; i++)
+            if (!g->dead.at[g->by_op[op].at[i]])
+                walk_push(g, w, g->by_op[op].at[i]);
+    for (uint32_t i = 0; i < w->list.count; i++)
+        for (uint32_t p = g->first_parent.at[w->list.at[i]]; p != EF_NONE; p = g->parent.at[p].next) {
+            ef_id n = g->parent.at[p].node;
+            if (!g->dead.at[n] && moves_elements(g, n) && all_seen(g, w, n))
+                walk_push(g, w, n);
         }
+    uint32_t old = s->view_of_input.count;
+    ef_vec_reserve(&s->view_of_input, g->op.count);
+    memset(s->view_of_input.at + old, 0, g->op.count - old);
+    s->view_of_input.count = g->op.count;
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        if (!s->view_of_input.at[w->list.at[i]])
+            ef_vec_push(&g->changed, w->list.at[i]);
+        s->view_of_input.at[w->list.at[i]] = 1;
+    }
+}
+
+#define NEW_VIEWS 4 /* views of views that were made since the last update, and are looked through */
+
+static bool is_view_of_input(const ef_scope *scope, ef_id class, unsigned depth)
+{
+    ef_egraph *g = scope->graph;
+    const ef_policy_state *s = state_of(scope);
+    class = ef_find(g, class);
+    if (class < s->view_of_input.count)
+        return s->view_of_input.at[class];
+    for (ef_id n = ef_class_first(g, class); n != EF_NONE; n = ef_class_next(g, n)) {
+        bool all = depth < NEW_VIEWS && moves_elements(g, n);
+        for (unsigned c = 0; all && c < g->arity.at[n]; c++)
+            all = is_view_of_input(scope, ef_node_children(g, n)[c], depth + 1);
+        if (all || ef_ops[g->op.at[n]].class == EF_LEAF)
+            return true;
     }
     return false;
 }
@@ -230,7 +275,7 @@ static bool is_view_of_input(ef_egraph *g, ef_id class, unsigned depth)
 static bool policy_parameter(const ef_scope *scope, ef_id class)
 {
     double value;
-    return !ef_egraph_constant(scope->graph, class, &value) && is_view_of_input(scope->graph, class, 0);
+    return !ef_egraph_constant(scope->graph, class, &value) && is_view_of_input(scope, class, 0);
 }
 
 static bool has_parent(ef_egraph *g, ef_id class, ef_op op)
@@ -267,7 +312,7 @@ static bool worth_storing(const ef_scope *scope, ef_id class)
 {
     ef_egraph *g = scope->graph;
     const ef_policy_state *s = state_of(scope);
-    if (!tensor_level(g, class) || is_view_of_input(g, class, 0))
+    if (!tensor_level(g, class) || is_view_of_input(scope, class, 0))
         return false;
     for (uint32_t i = 0; i < s->outputs.count; i++)
         if (ef_find(g, s->outputs.at[i]) == class)
@@ -791,6 +836,7 @@ void ef_policy_free(ef_policy_state *s)
     if (!s)
         return;
     ef_vec_free(&s->storable);
+    ef_vec_free(&s->view_of_input);
     ef_vec_free(&s->outputs);
     ef_rule_memory_free(s->policy.memory);
     ef_intern_free(s->paired);
@@ -809,6 +855,7 @@ void ef_policy_free(ef_policy_state *s)
 void ef_policy_update(const ef_scope *scope)
 {
     update_cones(scope);
+    update_views_of_inputs(scope);
     update_storable(scope);
     update_pairs(scope);
 }

@@ -9,8 +9,9 @@
 struct cone;
 
 typedef struct ef_policy_state {
-    ef_policy policy;         /* first: rule conditions see this */
-    EF_VEC(uint8_t) storable; /* by class root, as of the last update */
+    ef_policy policy;              /* first: rule conditions see this */
+    EF_VEC(uint8_t) storable;      /* by class root, as of the last update */
+    EF_VEC(uint8_t) view_of_input; /* by class root, as of the last update */
     EF_VEC(ef_id) outputs;
     ef_intern *paired;       /* pairs that have their tuple */
     struct pairing *pairing; /* what the last update saw of reductions */

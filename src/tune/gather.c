@@ -9,14 +9,17 @@
 #include "search/partition.h"
 #include "support/interrupt.h"
 
-#define PARTITIONS 3u    /* of least estimated time, that are combined */
-#define PER_PART 24u     /* candidates of a part that are combined */
-#define EXTRACTION_S 4.0 /* of one search: more rarely finds anything cheaper */
+#define PARTITIONS 3u     /* of least estimated time, that are combined */
+#define PER_PART 24u      /* candidates of a part that are combined */
+#define EXTRACTION_S 4.0  /* of one search: more rarely finds anything cheaper */
+#define UNSATURATED_S 1.0 /* of one whose e-graph is not saturated: it is large, and lacks what programs are made of \
+                           */
 
 struct ef_gather_store {
     ef_partitions *set;
     ef_extraction **found; /* by part; NULL: not searched, or nothing was found */
     bool *searched;        /* by part */
+    uint32_t *search;      /* by part: its entry in `searches`, EF_NONE when there is none */
     EF_VEC(ef_program *) composed;
     ef_arena *arena;
 };
@@ -58,6 +61,26 @@ static uint32_t count_left(const gathering *g, uint32_t first, uint32_t partitio
     return count;
 }
 
+static void note_search(gathering *g, uint32_t number, const ef_search *search)
+{
+    const ef_part *part = &g->store->set->part.at[number];
+    const ef_extraction *found = g->store->found[number];
+    g->store->search[number] = g->out->searches.count;
+    ef_vec_push(&g->out->searches, ((ef_gathered_search){.program = part->program,
+                                                         .heavy = part->heavy,
+                                                         .estimate_us = part->seconds * 1e6,
+                                                         .enodes = search->graph->live,
+                                                         .eclasses = search->graph->classes,
+                                                         .iterations = search->stats->iterations,
+                                                         .stop = search->stats->stop,
+                                                         .saturation_s = search->stats->seconds,
+                                                         .extraction_s = found->seconds,
+                                                         .expanded = found->expanded,
+                                                         .candidates = found->candidates,
+                                                         .complete = found->complete,
+                                                         .original = found->original}));
+}
+
 /* A search may take its share of what time is left, one of `left`; what it leaves others have. None when there is none.
  */
 static void search_part(gathering *g, uint32_t number, uint32_t keep, uint32_t left)
@@ -72,12 +95,14 @@ static void search_part(gathering *g, uint32_t number, uint32_t keep, uint32_t l
                                  .rates = g->options->rates,
                                  .room = g->options->room};
     ef_search *search = ef_search_new(program_of(g, number), &limits, g->diag);
-    bool saturated = search && ef_search_saturate(search, g->diag);
+    bool fine = search && ef_search_saturate(search, g->diag);
     double between = ef_seconds();
-    if (saturated) {
+    if (fine && search->stats->stop != EF_STOP_SATURATED && g->store->set->list.count > 1)
+        wanted.time_limit = fmin(wanted.time_limit, UNSATURATED_S);
+    if (fine) {
         g->store->found[number] = ef_extract(search, &wanted);
         g->out->found += g->store->found[number]->candidates;
-        g->out->searches++;
+        note_search(g, number, search);
     }
     ef_search_free(search);
     g->saturation_s -= between - start;
@@ -165,6 +190,7 @@ static void compose(gathering *g, uint32_t number, uint32_t room)
         if (program)
             keep_program(g, program, cost);
     }
+    g->out->partitions.at[number].built = ef_composer_built(composer);
     ef_composer_free(composer);
     free(choice);
 }
@@ -186,20 +212,56 @@ static void interleave(ef_gathered *out, const uint32_t *end, uint32_t partition
     free(old);
 }
 
+/* Candidates of a part that are combined. */
+static double offered(const gathering *g, uint32_t part, bool whole)
+{
+    const ef_extraction *found = g->store->found[g->store->set->part.at[part].like];
+    uint32_t count = found ? found->candidate.count : 0;
+    return whole || count < PER_PART ? count : PER_PART;
+}
+
+/* Describes all partitions, and of those that are combined what there is to combine. */
+static void describe_partitions(gathering *g)
+{
+    const ef_partitions *set = g->store->set;
+    for (uint32_t p = 0; p < set->list.count; p++) {
+        const ef_partition *from = &set->list.at[p];
+        uint32_t *search = ef_arena_alloc(g->store->arena, (from->parts + 1) * sizeof *search);
+        ef_gathered_partition to = {.limit = from->limit,
+                                    .parts = from->parts,
+                                    .estimate_us = from->seconds * 1e6,
+                                    .combinations = 1,
+                                    .search = search};
+        for (uint32_t i = 0; i < from->parts; i++) {
+            uint32_t like = set->part.at[from->part[i]].like;
+            bool first = true;
+            for (uint32_t k = 0; k < i; k++)
+                first = first && set->part.at[from->part[k]].like != like;
+            to.distinct += first;
+            search[i] = g->store->search[like];
+            to.combinations *= offered(g, from->part[i], from->parts == 1);
+        }
+        ef_vec_push(&g->out->partitions, to);
+    }
+}
+
 static void gather(gathering *g)
 {
     const ef_partitions *set = g->store->set;
     uint32_t chosen[PARTITIONS], end[PARTITIONS] = {0}, room = g->options->keep;
     uint32_t partitions = choose_partitions(g, chosen);
-    g->out->partitions = partitions;
+    describe_partitions(g);
     for (uint32_t i = 0; i < partitions; i++) {
         const ef_partition *p = &set->list.at[chosen[i]];
+        ef_gathered_partition *report = &g->out->partitions.at[chosen[i]];
         uint32_t share = room / (partitions - i);
         uint32_t before = g->out->list.count;
         if (p->parts == 1)
             take_whole(g, set->part.at[p->part[0]].like, share);
         else
             compose(g, chosen[i], share);
+        report->combined = true;
+        report->composed = g->out->list.count - before;
         room -= g->out->list.count - before;
         end[i] = g->out->list.count;
     }
@@ -214,6 +276,8 @@ ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *optio
     store->set = ef_partition_program(program, NULL);
     store->found = ef_xcalloc(store->set->part.count + 1, sizeof *store->found);
     store->searched = ef_xcalloc(store->set->part.count + 1, sizeof *store->searched);
+    store->search = ef_xcalloc(store->set->part.count + 1, sizeof *store->search);
+    memset(store->search, 0xff, store->set->part.count * sizeof *store->search);
     store->arena = ef_arena_new();
     out->store = store;
     gathering g = {.program = program,
@@ -241,8 +305,11 @@ void ef_gathered_free(ef_gathered *gathered)
     ef_arena_free(store->arena);
     free(store->found);
     free(store->searched);
+    free(store->search);
     ef_partitions_free(store->set);
     free(store);
     ef_vec_free(&gathered->list);
+    ef_vec_free(&gathered->searches);
+    ef_vec_free(&gathered->partitions);
     free(gathered);
 }

@@ -21,11 +21,36 @@ typedef struct {
     double room;                       /* see ef_extract_options */
 } ef_gather_options;
 
+/* What the search of one distinct part took and gave. */
+typedef struct {
+    const ef_program *program; /* of the part */
+    uint32_t heavy;            /* products and reductions of long dimensions */
+    double estimate_us; /* of the partition: the larger of arithmetic and traffic at the boundary, and a launch */
+    uint32_t enodes, eclasses, iterations;
+    ef_stop stop; /* why saturation ended */
+    double saturation_s, extraction_s;
+    uint64_t expanded, candidates;
+    bool complete; /* all candidates of the e-graph were enumerated */
+    bool original; /* there is none but the part as it was given */
+} ef_gathered_search;
+
+/* A partition, whether its parts were all searched and combined or not. */
+typedef struct {
+    uint32_t limit, parts, distinct;
+    double estimate_us;
+    const uint32_t *search; /* by part: which search its candidates are from; EF_NONE: there was none */
+    bool combined;
+    double combinations; /* that its parts' candidates allow, as many of each as are kept */
+    uint64_t built;      /* of them, combinations that were looked at */
+    uint64_t composed;   /* … and programs that were made */
+} ef_gathered_partition;
+
 typedef struct ef_gathered {
     EF_VEC(ef_gathered_candidate) list; /* of each partition the cheapest first, partitions in turns */
     uint64_t found;                     /* candidates of all parts that were searched */
-    uint32_t partitions, searches;
-    struct ef_gather_store *store; /* memory */
+    EF_VEC(ef_gathered_search) searches;
+    EF_VEC(ef_gathered_partition) partitions; /* the least estimated time first */
+    struct ef_gather_store *store;            /* memory */
 } ef_gathered;
 
 /* Never NULL. A message when a search was caught in an error; the list has what was found all the same. The program

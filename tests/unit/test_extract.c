@@ -476,6 +476,37 @@ static void test_the_best_comes_first(void **state)
     release(&s);
 }
 
+/* The time limit holds for what comes before the first program, too: of an e-graph as large as this that takes long. */
+static void test_budget_of_large_programs(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    saturated s = {.ctx = ef_ctx_new()};
+    s.program = ef_program_read(s.ctx, "tests/programs/variants/llama_decode.ef", &diag);
+    assert_non_null(s.program);
+    s.search = ef_search_new(s.program, &(ef_search_options){.node_limit = 60000}, &diag);
+    assert_true(s.search && ef_search_saturate(s.search, &diag));
+    ef_extraction *e =
+        ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .time_limit = 0.1, .keep = 1});
+    print_message("large program: extraction of 0.1 s ended after %.2f s\n", e->seconds);
+    assert_true(e->seconds < 1 && !e->complete && e->original && e->candidate.count == 1);
+    ef_extraction_free(e);
+    release(&s);
+}
+
+/* A projection with a bias, seen as heads: the bias has fewer dimensions than what it is added to. */
+static void test_heads_of_a_biased_projection(void **state)
+{
+    (void)state;
+    saturated s = saturate("program p\ndim h = 4\ndim d = 64\ndim w = 512\ninput x: f16[1, 1, w]\n"
+                           "input q: f16[w, h*d]\ninput b: f16[h*d]\n"
+                           "output o = reshape[1, 1, h, d](add(matmul(x, q), b))\n");
+    ef_extraction *e = ef_extract(s.search, &(ef_extract_options){.compaction = EF_COMPACT_EARLY, .keep = 1});
+    assert_true(e->complete && !e->original);
+    ef_extraction_free(e);
+    release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,6 +518,8 @@ int main(void)
         cmocka_unit_test(test_small_reductions),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_the_best_comes_first),
+        cmocka_unit_test(test_budget_of_large_programs),
+        cmocka_unit_test(test_heads_of_a_biased_projection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,8 @@
 #include "search/extract.h"
 #include "search/partition.h"
 #include "support/rng.h"
+#include "target/target.h"
+#include "tune/gather.h"
 
 typedef struct {
     ef_ctx *ctx;
@@ -370,6 +372,49 @@ static void test_parts_of_layers_have_candidates(void **state)
     }
 }
 
+/* A decoder layer for one token, of real widths: the program as it is searched for a device, within little time. Each
+ * distinct part is searched once, every part of the smallest ones has candidates, and far fewer of their combinations
+ * are looked at than there are. */
+static void test_a_decoder_layer_is_searched_by_parts(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_read(ctx, "tests/programs/variants/llama_decode.ef", &diag);
+    if (!program) {
+        fail_msg("%s", diag.text);
+        return;
+    }
+    const ef_target *target = ef_target_named("h200");
+    ef_gather_options options = {.saturation_s = 20,
+                                 .extraction_s = 10,
+                                 .keep = 96,
+                                 .rates = ef_target_rates(target),
+                                 .room = ef_target_room(target)};
+    ef_gathered *g = ef_gather(program, &options, &diag);
+    assert_false(diag.failed);
+    assert_true(g->partitions.count > 1 && g->list.count > 10);
+    for (uint32_t i = 0; i < g->searches.count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            assert_ptr_not_equal(g->searches.at[i].program, g->searches.at[k].program);
+    bool smallest = false;
+    for (uint32_t p = 0; p < g->partitions.count; p++) {
+        const ef_gathered_partition *q = &g->partitions.at[p];
+        assert_true(p == 0 || g->partitions.at[p - 1].estimate_us <= q->estimate_us);
+        assert_true(q->distinct <= q->parts && q->composed <= q->combinations);
+        if (q->limit != 4)
+            continue;
+        smallest = q->combined && q->composed > 0;
+        assert_true(q->combinations > 100 && (double)q->built < q->combinations);
+        for (uint32_t i = 0; i < q->parts; i++)
+            assert_true(q->search[i] != EF_NONE && !g->searches.at[q->search[i]].original);
+    }
+    assert_true(smallest);
+    ef_gathered_free(g);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_composition_is_best_first),
         cmocka_unit_test(test_searched_parts_compute_the_same),
         cmocka_unit_test(test_parts_of_layers_have_candidates),
+        cmocka_unit_test(test_a_decoder_layer_is_searched_by_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

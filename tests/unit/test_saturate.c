@@ -83,12 +83,42 @@ static void test_gains_of_one_row(void **state)
     assert_true(nodes < 12000);
 }
 
+/* A row that is added to the only row of an operand is no bias: two products for one gain nothing. */
+static void test_a_sum_of_single_rows_is_one_product(void **state)
+{
+    (void)state;
+    static const char program[] = "program sum\ndim k = 512\ndim n = 512\ninput a: f16[1, k]\ninput b: f16[1, k]\n"
+                                  "input w: f16[k, n]\noutput y = matmul(%s, w)\n";
+    char sum[sizeof program + 32], single[sizeof program + 32];
+    snprintf(sum, sizeof sum, program, "add(exp(a), exp(b))");
+    snprintf(single, sizeof single, program, "mul(exp(a), exp(b))");
+    assert_true(nodes_of(sum) <= nodes_of(single));
+}
+
+/* Attention of one token with rotary embedding: moves of moves of inputs, spelled in many ways. */
+static void test_rotary_attention(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_read(ctx, "tests/programs/variants/rope_decode.ef", &diag);
+    assert_non_null(program);
+    ef_search *search = ef_search_new(program, &(ef_search_options){.node_limit = 100000}, &diag);
+    assert_true(search && ef_search_saturate(search, &diag));
+    print_message("rotary attention: %u e-nodes, %u iterations\n", search->graph->live, search->stats->iterations);
+    assert_int_equal(search->stats->stop, EF_STOP_SATURATED);
+    assert_true(search->graph->live < 25000 && search->stats->iterations < 30);
+    ef_search_free(search);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gains_of_one_row),
-        cmocka_unit_test(test_residual_chains),
-        cmocka_unit_test(test_dependent_reductions),
+        cmocka_unit_test(test_gains_of_one_row),     cmocka_unit_test(test_residual_chains),
+        cmocka_unit_test(test_dependent_reductions), cmocka_unit_test(test_a_sum_of_single_rows_is_one_product),
+        cmocka_unit_test(test_rotary_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
