@@ -886,6 +886,7 @@ static const struct {
     {"without_batch", ef_batch_as_rows_b},
     {"grouped", ef_grouped},
     {"regrouped", ef_regrouped},
+    {"moves_in", ef_moves_in},
     {"regrouped_but", ef_regrouped_but},
     {"regroups_rows", ef_regroups_rows},
     {"last_to_unit", ef_last_to_unit},

@@ -268,6 +268,22 @@ bool ef_regrouped(const ef_scope *scope, const ef_condition_arg *a, unsigned n, 
     return give(scope, &all, out);
 }
 
+/* moves_in(?D, ?x): policy; reshape[D](x) is better said of what x is made of: x reduces nothing, or its columns are
+ * cut into heads. Shapes of what reductions and products make move out of them (rows-binary and others), to what is
+ * stored.
+ */
+bool ef_moves_in(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
+{
+    (void)n, (void)out;
+    const ef_policy *policy = scope->policy;
+    shape d, x;
+    if (!policy)
+        return true;
+    if (!shape_at(scope, a[0].attr, &d) || !shape_of(scope, &a[1], &x) || d.rank == 0 || x.rank == 0)
+        return false;
+    return d.dim[d.rank - 1] != x.dim[x.rank - 1] || !policy->reduces(scope, a[1].id, EF_NONE);
+}
+
 /* ?X = regrouped_but(?D, i, ?x): x's shape when reshape[D] only regroups what stands outside of dimension i */
 bool ef_regrouped_but(const ef_scope *scope, const ef_condition_arg *a, unsigned n, uint64_t *out)
 {
