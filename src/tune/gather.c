@@ -9,12 +9,10 @@
 #include "search/partition.h"
 #include "support/interrupt.h"
 
-#define PARTITIONS 3u    /* of least estimated time, that are combined */
-#define PER_PART 24u     /* candidates of a part that are combined */
-#define EXTRACTION_S 4.0 /* of one search: more rarely finds anything cheaper */
-#define UNSATURATED_S                                                                              \
-    1.0 /* of one whose e-graph is not saturated: it is large, and lacks what programs are made of \
-         */
+#define PARTITIONS 3u     /* of least estimated time, that are combined */
+#define PER_PART 24u      /* candidates of a part that are combined */
+#define EXTRACTION_S 4.0  /* of one search: more rarely finds anything cheaper */
+#define UNSATURATED_S 1.0 /* of one whose e-graph is not saturated: it lacks what programs are made of */
 
 struct ef_gather_store {
     ef_partitions *set;

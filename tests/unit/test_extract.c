@@ -482,7 +482,7 @@ static void test_budget_of_large_programs(void **state)
     (void)state;
     ef_diag diag = {0};
     saturated s = {.ctx = ef_ctx_new()};
-    s.program = ef_program_read(s.ctx, "tests/programs/variants/llama_decode.ef", &diag);
+    s.program = ef_program_read(s.ctx, "tests/programs/layers/llama_decode.ef", &diag);
     assert_non_null(s.program);
     s.search = ef_search_new(s.program, &(ef_search_options){.node_limit = 60000}, &diag);
     assert_true(s.search && ef_search_saturate(s.search, &diag));

@@ -380,7 +380,7 @@ static void test_a_decoder_layer_is_searched_by_parts(void **state)
     (void)state;
     ef_diag diag = {0};
     ef_ctx *ctx = ef_ctx_new();
-    ef_program *program = ef_program_read(ctx, "tests/programs/variants/llama_decode.ef", &diag);
+    ef_program *program = ef_program_read(ctx, "tests/programs/layers/llama_decode.ef", &diag);
     if (!program) {
         fail_msg("%s", diag.text);
         return;

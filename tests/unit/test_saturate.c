@@ -101,7 +101,7 @@ static void test_rotary_attention(void **state)
     (void)state;
     ef_diag diag = {0};
     ef_ctx *ctx = ef_ctx_new();
-    ef_program *program = ef_program_read(ctx, "tests/programs/variants/rope_decode.ef", &diag);
+    ef_program *program = ef_program_read(ctx, "tests/programs/layers/rope_decode.ef", &diag);
     assert_non_null(program);
     ef_search *search = ef_search_new(program, &(ef_search_options){.node_limit = 100000}, &diag);
     assert_true(search && ef_search_saturate(search, &diag));
