@@ -6,12 +6,14 @@
 
 #include "support/vec.h"
 #include "target/masked.h"
+#include "target/reads.h"
 #include "target/room.h"
 
 #define LATENCY_US 0.75 /* of a load from memory, under load */
 #define CACHED_US 0.3   /* of one from the cache; in loops the next ones are under way */
 #define CACHED_STEP_US 0.1
 #define LEAST_COPY 4.0   /* bytes a thread, of a copy that a loop with products asks for iterations before */
+#define RARELY 0.05      /* a part of a tile that most blocks have none of: few wait for it */
 #define LINE 128.0       /* bytes: what a loop along rows finds near when it goes on */
 #define START_US 0.2     /* of a block: its addresses */
 #define STEP_US 0.03     /* of an iteration by itself: it waits for its loads, and a barrier */
@@ -41,6 +43,7 @@
 typedef struct {
     ef_kid id;
     uint32_t buffer;
+    double part;  /* of the tile's elements that are this buffer's */
     unsigned row; /* the dimension along which elements lie side by side in memory; EF_MAX_RANK: not known */
 } load;
 
@@ -58,19 +61,18 @@ struct ef_cost {
 
 /* ---- before the schedule is known ---- */
 
-static bool moves(const ef_knode *n)
+/* Whether a tile is loaded, from whichever tensors. */
+static bool is_loaded(const ef_cost *c, ef_kid id)
 {
-    return n->count == 1 &&
-           (n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE));
+    ef_read reads[EF_MOST_READS];
+    return ef_kernel_reads(c->g, c->k, id, reads) > 0;
 }
 
-/* The stored tensor whose elements a node has, EF_NONE: it is computed. */
-static uint32_t base_of(const ef_kernel *k, ef_kid id)
+/* … and as it is: of one tensor. */
+static bool is_plain(const ef_cost *c, ef_kid id)
 {
-    const ef_knode *n = ef_kernel_node(k, id);
-    while (moves(n))
-        n = ef_kernel_node(k, n->child[0]);
-    return n->op == EF_K_BUFFER ? (uint32_t)n->attr : EF_NONE;
+    ef_read reads[EF_MOST_READS];
+    return ef_kernel_reads(c->g, c->k, id, reads) == 1;
 }
 
 static void need(ef_cost *c, ef_kid id)
@@ -117,12 +119,15 @@ static unsigned row_of(const ef_kgraph *g, const ef_knode *n, const ef_kbuffer *
 
 static void add_load(ef_cost *c, ef_kid id)
 {
-    uint32_t buffer = base_of(c->k, id);
+    ef_read reads[EF_MOST_READS];
+    const ef_knode *n = ef_kernel_node(c->k, id);
     for (uint32_t i = 0; i < c->loads.count; i++)
         if (c->loads.at[i].id == id)
             return;
-    if (buffer != EF_NONE)
-        ef_vec_push(&c->loads, ((load){id, buffer, row_of(c->g, ef_kernel_node(c->k, id), &c->g->buffers.at[buffer])}));
+    for (unsigned i = 0, count = ef_kernel_reads(c->g, c->k, id, reads); i < count; i++) {
+        const ef_kbuffer *buffer = &c->g->buffers.at[reads[i].buffer];
+        ef_vec_push(&c->loads, ((load){id, reads[i].buffer, reads[i].part, row_of(c->g, n, buffer)}));
+    }
 }
 
 ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *target)
@@ -139,7 +144,7 @@ ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
         c->visited[i] = ef_visited_part(graph, c->k, &c->k->loops.at[i]);
     for (ef_kid id = 0; id < ef_kernel_nodes(c->k); id++) {
         const ef_knode *n = ef_kernel_node(c->k, id);
-        if (!c->needed[id] || base_of(c->k, id) != EF_NONE)
+        if (!c->needed[id] || is_loaded(c, id))
             continue;
         for (unsigned i = 0; i < n->count; i++)
             add_load(c, n->child[i]);
@@ -264,9 +269,9 @@ static double tile_bytes(const block *b, const ef_knode *n, uint32_t buffer)
     return elements(b, n, false) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype);
 }
 
-static void move_tile(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
+static void move_tile(block *b, const ef_knode *n, uint32_t buffer, double part, unsigned row)
 {
-    double bytes = tile_bytes(b, n, buffer) * times(b, n);
+    double bytes = part * tile_bytes(b, n, buffer) * times(b, n);
     b->sectors += bytes * fmax(1, SECTOR / along_of(b, n, buffer, row));
     b->c->scratch[buffer] += bytes;
 }
@@ -286,13 +291,14 @@ static void count_moves(block *b)
     const ef_cost *c = b->c;
     for (uint32_t i = 0; i < c->loads.count; i++) {
         const load *l = &c->loads.at[i];
-        move_tile(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
-        wait_for(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
+        move_tile(b, ef_kernel_node(c->k, l->id), l->buffer, l->part, l->row);
+        if (l->part > RARELY)
+            wait_for(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
     }
     for (uint32_t i = 0; i < c->k->stores.count; i++) {
         const ef_knode *n = ef_kernel_node(c->k, c->k->stores.at[i].value);
         uint32_t buffer = c->k->stores.at[i].buffer;
-        move_tile(b, n, buffer, row_of(c->g, n, &c->g->buffers.at[buffer]));
+        move_tile(b, n, buffer, 1, row_of(c->g, n, &c->g->buffers.at[buffer]));
     }
 }
 
@@ -327,7 +333,7 @@ static void count_product(block *b, const ef_knode *n)
                       fmax(padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
         b->matrix_us += often * work / (rate * (grouped ? 1 : ALONE)) * 1e6;
         for (unsigned i = 0; i < 2; i++) /* what is computed goes through shared memory */
-            if (base_of(b->c->k, n->child[i]) == EF_NONE) {
+            if (!is_plain(b->c, n->child[i])) {
                 b->lanes_us += often * lanes_us(b, 2 * elements(b, i ? y : x, true));
                 add_step(b, n, CHAINED_US);
             }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/vec.h"
+#include "target/reads.h"
 
 typedef struct {
     const ef_kgraph *g;
@@ -178,33 +179,20 @@ static void charge_memory(const study *s, uint32_t buffer)
     charge(s, EF_BOUND_MEMORY, t, ef_dtype_bytes((ef_dtype)b->dtype) * 1e6 / s->target->memory);
 }
 
-/* The stored tensor whose elements a node has, EF_NONE: it is computed. */
-static uint32_t base_of(const ef_kernel *k, ef_kid id)
-{
-    for (;;) {
-        const ef_knode *n = ef_kernel_node(k, id);
-        if (n->op == EF_K_BUFFER)
-            return (uint32_t)n->attr;
-        bool moves = n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE);
-        if (!moves || n->count != 1)
-            return EF_NONE;
-        id = n->child[0];
-    }
-}
-
 static void charge_load(const study *s, ef_kid id)
 {
+    ef_read reads[EF_MOST_READS];
     const ef_knode *n = ef_kernel_node(s->k, id);
-    uint32_t buffer = base_of(s->k, id);
-    if (buffer == EF_NONE || s->loaded[id])
-        return;
+    unsigned count = s->loaded[id] ? 0 : ef_kernel_reads(s->g, s->k, id, reads);
     s->loaded[id] = true;
-    double bytes = ef_dtype_bytes((ef_dtype)s->g->buffers.at[buffer].dtype);
-    ef_term tile = elements(s, n), often = times(s, n);
-    charge(s, EF_BOUND_ROOM, tile, bytes / (s->target->shared_bytes + s->target->register_bytes));
-    add(&tile, &often, 1);
-    charge_blocks(s, EF_BOUND_CACHE, EF_BOUND_UNIT_LOADS, tile, bytes, s->target->cache, s->target->unit_load);
-    charge_memory(s, buffer);
+    for (unsigned i = 0; i < count; i++) {
+        double bytes = reads[i].part * ef_dtype_bytes((ef_dtype)s->g->buffers.at[reads[i].buffer].dtype);
+        ef_term tile = elements(s, n), often = times(s, n);
+        charge(s, EF_BOUND_ROOM, tile, bytes / (s->target->shared_bytes + s->target->register_bytes));
+        add(&tile, &often, 1);
+        charge_blocks(s, EF_BOUND_CACHE, EF_BOUND_UNIT_LOADS, tile, bytes, s->target->cache, s->target->unit_load);
+        charge_memory(s, reads[i].buffer);
+    }
 }
 
 static double cycles(ef_op op)
@@ -268,7 +256,7 @@ void ef_rank_charges(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
     s.moved = ef_xcalloc(graph->buffers.count + 1, sizeof *s.moved);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
-        if (base_of(k, id) != EF_NONE)
+        if (ef_kernel_reads(graph, k, id, (ef_read[EF_MOST_READS]){{0}}))
             continue; /* charged where something is computed from it */
         charge_work(&s, n);
         for (unsigned i = 0; i < n->count; i++)

@@ -353,6 +353,40 @@ static void test_search_for_first_schedules(void **state)
         }
 }
 
+/* Keys of a history and one that is appended: each block loads its own tile of both, as of one tensor. */
+static void test_appended_tensors_are_loaded_by_tiles(void **state)
+{
+    (void)state;
+    static const char head[] = "program history\ndim h = 8\ndim m = 16\ndim d = 128\ndim old = 16383\ndim s = 16384\n"
+                               "input q: f16[h, m, d]\ninput k: f16[h, old, d]\ninput n: f16[h, 1, d]\n"
+                               "input all: f16[h, s, d]\n";
+    static const char *const keys[] = {"keys = reshape[h, s, d](all)\n", "keys = reshape[h, s, d](concat[-2](k, n))\n"};
+    static const char product[] =
+        "output o = combination[-3, h.0](combination[-1, s.0](tile_matmul(replicate[s.0](partition[-3, h.0](q)), "
+        "partition[-1, s.0](partition[-3, h.0](transpose[0, 2, 1](keys))))))\n";
+    double us[2];
+    for (unsigned i = 0; i < 2; i++) {
+        char text[1024];
+        ef_diag diag = {0};
+        ef_ctx *ctx = ef_ctx_new();
+        snprintf(text, sizeof text, "%s%s%s", head, keys[i], product);
+        ef_program *program = ef_program_parse(ctx, text, strlen(text), "history", &diag);
+        ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+        if (!graph) {
+            fail_msg("%s", diag.text);
+            return;
+        }
+        assert_int_equal(graph->kernels.count, 1);
+        ef_schedule first = ef_first_schedule(graph, ef_target_named("h200"), &us[i]);
+        ef_schedule_free(&first);
+        ef_kgraph_free(graph);
+        ef_program_free(program);
+        ef_ctx_free(ctx);
+    }
+    print_message("keys in one tensor %.1f us, in two %.1f us\n", us[0], us[1]);
+    assert_true(us[1] < 1.5 * us[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_floor_is_below),
         cmocka_unit_test(test_schedules_are_legal),
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_appended_tensors_are_loaded_by_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
