@@ -97,11 +97,8 @@ static bool abandoned(const run *r)
 
 static void resume(run *r)
 {
-    for (uint32_t i = 0; i < r->families->list.count; i++) {
-        ef_tune_space space = ef_family_space(&r->families->list.at[i]);
-        ef_tuner_add(r->tuner, &space);
+    for (uint32_t i = 0; i < r->families->list.count; i++)
         ef_flight_recall(r->flight, r->families, i, r->tuner);
-    }
 }
 
 /* The search has a thread of its own: this one serves the workers, which start and make inputs and references
@@ -190,6 +187,11 @@ static bool prepare(run *r)
     r->out->families = r->families->list.count;
     r->out->candidates = r->families->candidates;
     r->tuner = ef_tuner_new(r->options->seed);
+    for (uint32_t i = 0; i < r->families->list.count; i++) {
+        ef_tune_space space = ef_family_space(&r->families->list.at[i]);
+        ef_tuner_add(r->tuner, &space);
+    }
+    ef_tuner_left(r->tuner); /* it looks for cheap schedules now, while workers prepare */
     double until = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * budget, PREPARE_MOST_S);
     while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag))
         if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() > until)
