@@ -584,6 +584,7 @@ static void kernels_that_share_tiles_are_one(void **state)
     unsigned loads = 0;
     assert_int_equal(maps->stores.count, 6);
     assert_int_equal(maps->loops.count, 1);
+    assert_non_null(maps->loops.at);
     assert_int_equal(maps->loops.at[0].leaves, 6);
     for (ef_kid id = 0; id < ef_kernel_nodes(maps); id++)
         loads += ef_kernel_node(maps, id)->op == EF_K_BUFFER;
