@@ -493,17 +493,6 @@ static ef_kgraph *graph_of(ef_ctx *ctx, const char *path)
     return graph;
 }
 
-static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
-{
-    ef_diag diag = {0};
-    ef_program *program = ef_program_parse(ctx, text, strlen(text), "text", &diag);
-    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
-    if (!graph)
-        fail_msg("%s", diag.text);
-    ef_program_free(program);
-    return graph;
-}
-
 static void kernels_are_cut_at_combination_and_collection(void **state)
 {
     (void)state;
@@ -572,6 +561,17 @@ static void masks_leave_out_tiles(void **state)
     }
 }
 
+static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
+{
+    ef_diag diag = {0};
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "text", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph)
+        fail_msg("%s", diag.text);
+    ef_program_free(program);
+    return graph;
+}
+
 /* Two maps over one value run in one loop, whose state is both states, and load its tiles once; that two kernels have
  * one grid is not enough. */
 static void kernels_that_share_tiles_are_one(void **state)
@@ -584,7 +584,6 @@ static void kernels_that_share_tiles_are_one(void **state)
     unsigned loads = 0;
     assert_int_equal(maps->stores.count, 6);
     assert_int_equal(maps->loops.count, 1);
-    assert_non_null(maps->loops.at);
     assert_int_equal(maps->loops.at[0].leaves, 6);
     for (ef_kid id = 0; id < ef_kernel_nodes(maps); id++)
         loads += ef_kernel_node(maps, id)->op == EF_K_BUFFER;
@@ -596,15 +595,10 @@ static void kernels_that_share_tiles_are_one(void **state)
         "xt = view[n.0, k.1](x)\n"
         "output y = combination[n.0](reduce[sum, k.1](tile_matmul(xt, view[n.0, k.1](U))))\n"
         "output z = combination[n.0](reduce[sum, k.1](tile_matmul(xt, view[n.0, k.1](V))))\n";
-    ef_diag diag = {0};
     ctx = ef_ctx_new();
-    ef_program *program = ef_program_parse(ctx, apart, sizeof apart - 1, "t", &diag);
-    graph = program ? ef_kgraph_new(program, &diag) : NULL;
-    if (!graph)
-        fail_msg("%s", diag.text);
+    graph = graph_of_text(ctx, apart);
     assert_int_equal(graph->kernels.count, 2);
     ef_kgraph_free(graph);
-    ef_program_free(program);
     ef_ctx_free(ctx);
 }
 
