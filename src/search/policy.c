@@ -638,6 +638,59 @@ static void introduce_tuple(const ef_scope *scope, ef_id x, ef_id y)
     }
 }
 
+/* ---- spellings: the queries of a group as rows of one product, or as a batch (rules/group.h) ---- */
+
+static ef_id first_leaf(ef_egraph *g, ef_id class)
+{
+    class = ef_find(g, class);
+    while (class != EF_NONE && ef_type_at(g->ctx, ef_egraph_type(g, class))->is_tuple) {
+        class = ef_egraph_lookup(g, EF_GET, 0, &class, 1);
+        class = class == EF_NONE ? EF_NONE : ef_find(g, class);
+    }
+    return class;
+}
+
+/* Whether both have the same dimensions but for the last one. */
+static bool same_rows(ef_egraph *g, ef_id x, ef_id y)
+{
+    const ef_type_info *a = ef_type_at(g->ctx, ef_egraph_type(g, x)), *b = ef_type_at(g->ctx, ef_egraph_type(g, y));
+    return a->rank == b->rank && (a->rank < 2 || memcmp(a->dim + 1, b->dim + 1, (a->rank - 1u) * sizeof *a->dim) == 0);
+}
+
+static bool is_reduction(const pairing *p, ef_id class, const reduction *like)
+{
+    for (uint32_t i = 0; i < p->singles; i++)
+        if (p->list.at[i].class == class && p->list.at[i].axis == like->axis && p->list.at[i].scope == like->scope)
+            return true;
+    return false;
+}
+
+/* Whether what x reduces, spelt with the rows that y has, is a reduction as well. */
+static bool has_rows_of(const pairing *p, ef_id x, ef_id y, const reduction *like)
+{
+    ef_egraph *g = p->g;
+    for (ef_id n = ef_class_first(g, x); n != EF_NONE; n = ef_class_next(g, n)) {
+        ef_id from = g->op.at[n] == EF_RESHAPE ? ef_find(g, ef_node_children(g, n)[0]) : x;
+        if (from != x && same_rows(g, from, y) && is_reduction(p, from, like))
+            return true;
+    }
+    for (uint32_t e = g->first_parent.at[x]; e != EF_NONE; e = g->parent.at[e].next) {
+        ef_id n = g->parent.at[e].node, to = ef_find(g, n);
+        if (!g->dead.at[n] && g->op.at[n] == EF_RESHAPE && to != x && same_rows(g, to, y) && is_reduction(p, to, like))
+            return true;
+    }
+    return false;
+}
+
+/* Whether two reductions are spelt in different ways although they could be in one: a pair of that kind is no loop that
+ * another pair is not. */
+static bool mixes_spellings(const pairing *p, const reduction *x, const reduction *y)
+{
+    ef_id a = first_leaf(p->g, x->class), b = first_leaf(p->g, y->class);
+    return a != EF_NONE && b != EF_NONE && !same_rows(p->g, a, b) &&
+           (has_rows_of(p, a, b, x) || has_rows_of(p, b, a, x));
+}
+
 /* Every component of a consumer must depend on the producer: the others belong into a product outside of the repair. */
 static bool all_depend(const pairing *p, const reduction *consumer, const set *producer)
 {
@@ -655,7 +708,8 @@ static void pair_dependent(pairing *p, const reduction *consumer)
         if (r->axis == consumer->axis && r->scope == consumer->scope && !set_empty(&r->components) &&
             set_within(&r->components, &consumer->used) && !set_meets(&r->components, &consumer->components) &&
             all_depend(p, consumer, &r->components) &&
-            set_count(&r->components) + set_count(&consumer->components) <= MAX_COMPONENTS)
+            set_count(&r->components) + set_count(&consumer->components) <= MAX_COMPONENTS &&
+            !mixes_spellings(p, r, consumer))
             introduce_tuple(p->scope, r->class, consumer->class);
     }
 }
@@ -770,6 +824,8 @@ static void pair_family(pairing *p, const set *s, ef_axis axis, ef_axes scope)
             return; /* the next update goes on when that product exists */
         if (before && (set_meets(&used, &before->components) || set_meets(&before->used, &r->components)))
             continue; /* dependent: repair's part */
+        if (before && mixes_spellings(p, before, r))
+            return;
         if (before)
             introduce_tuple(p->scope, before->class, r->class);
         set_join(&done, &r->components);

@@ -2,6 +2,7 @@
 #include "tune/gather.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "egraph/runner.h"
@@ -13,6 +14,7 @@
 #define PER_PART 24u      /* candidates of a part that are combined */
 #define EXTRACTION_S 4.0  /* of one search: more rarely finds anything cheaper */
 #define UNSATURATED_S 1.0 /* of one whose e-graph is not saturated: it lacks what programs are made of */
+#define NEAR 1.05         /* partitions whose estimates are as near as that to the least are searched by size */
 
 struct ef_gather_store {
     ef_partitions *set;
@@ -44,15 +46,15 @@ static const ef_program *program_of(const gathering *g, uint32_t part)
     return set->part.at[part].program;
 }
 
-/* Distinct parts of these partitions that are not searched yet. */
-static uint32_t count_left(const gathering *g, uint32_t first, uint32_t partitions)
+/* Distinct parts of the first of these partitions, `wanted` at most, that are not searched yet. */
+static uint32_t count_left(const gathering *g, const uint32_t *list, uint32_t partitions, uint32_t wanted)
 {
     const ef_partitions *set = g->store->set;
     bool *counted = ef_xcalloc(set->part.count + 1, sizeof *counted);
     uint32_t count = 0;
-    for (uint32_t p = first; p < first + partitions && p < set->list.count; p++)
-        for (uint32_t i = 0; i < set->list.at[p].parts; i++) {
-            uint32_t like = set->part.at[set->list.at[p].part[i]].like;
+    for (uint32_t p = 0; p < wanted && p < partitions; p++)
+        for (uint32_t i = 0; i < set->list.at[list[p]].parts; i++) {
+            uint32_t like = set->part.at[set->list.at[list[p]].part[i]].like;
             count += !counted[like] && !g->store->searched[like];
             counted[like] = true;
         }
@@ -108,34 +110,49 @@ static void search_part(gathering *g, uint32_t number, uint32_t keep, uint32_t l
     g->extraction_s -= ef_seconds() - between;
 }
 
-/* Searches the parts of a partition that were not searched yet, up to one of which nothing but itself is found: whether
- * the partition is of use. `wanted`: partitions that are, with this one. */
-static bool search_partition(gathering *g, uint32_t number, uint32_t wanted)
+/* Searches the parts of the first of these partitions that were not searched yet, up to one of which nothing but itself
+ * is found: whether the partition is of use. `wanted`: partitions that are, with this one. */
+static bool search_partition(gathering *g, const uint32_t *list, uint32_t partitions, uint32_t wanted)
 {
     const ef_partitions *set = g->store->set;
-    const ef_partition *partition = &set->list.at[number];
+    const ef_partition *partition = &set->list.at[list[0]];
     uint32_t keep = set->list.count > 1 && g->options->keep > PER_PART ? PER_PART : g->options->keep;
     bool useful = true;
     for (uint32_t i = 0; i < partition->parts && useful && !ef_interrupted(); i++) {
         uint32_t like = set->part.at[partition->part[i]].like;
         if (!g->store->searched[like])
-            search_part(g, like, keep, count_left(g, number, wanted));
+            search_part(g, like, keep, count_left(g, list, partitions, wanted));
         g->store->searched[like] = true;
         useful = g->store->found[like] && !g->store->found[like]->original;
     }
     return useful;
 }
 
-/* The first partitions that are of use, in their order; the first one when none is. */
+/* In the order in which they are searched: the least estimated time first, but of those that are near it the one of the
+ * smallest parts. A search takes several times as long for a few operators more, and estimates know no better. */
+static void order_partitions(const ef_partitions *set, uint32_t *list)
+{
+    for (uint32_t p = 0; p < set->list.count; p++) {
+        uint32_t at = p;
+        bool near = set->list.at[p].seconds <= NEAR * set->list.at[0].seconds;
+        for (; near && at > 0 && set->list.at[list[at - 1]].limit > set->list.at[p].limit; at--)
+            list[at] = list[at - 1];
+        list[at] = p;
+    }
+}
+
+/* The first partitions that are of use; the first one when none is. */
 static uint32_t choose_partitions(gathering *g, uint32_t chosen[PARTITIONS])
 {
     const ef_partitions *set = g->store->set;
-    uint32_t count = 0;
-    for (uint32_t p = 0; p < set->list.count && count < PARTITIONS && !ef_interrupted(); p++)
-        if (search_partition(g, p, PARTITIONS - count))
-            chosen[count++] = p;
-    if (count == 0 && set->list.count)
-        chosen[count++] = 0;
+    uint32_t count = 0, partitions = set->list.count, *list = ef_xcalloc(partitions + 1, sizeof *list);
+    order_partitions(set, list);
+    for (uint32_t p = 0; p < partitions && count < PARTITIONS && !ef_interrupted(); p++)
+        if (search_partition(g, list + p, partitions - p, PARTITIONS - count))
+            chosen[count++] = list[p];
+    if (count == 0 && partitions)
+        chosen[count++] = list[0];
+    free(list);
     return count;
 }
 
