@@ -144,6 +144,9 @@ typedef struct {
     uint32_t keep;        /* candidate programs to return as text, the most promising ones */
     equiforge_compaction compaction;
     const char *target; /* whose costs give candidates their order; NULL or "auto": a generic GPU */
+    bool parts; /* searches the parts of a large program, as optimising does, and combines their candidates: then
+                 * limits of time, 0: 60 s each, are those of all searches, and node_limit and compaction are
+                 * not heeded */
 } equiforge_limits;
 
 /* A candidate: a complete tiled program. */
@@ -161,6 +164,31 @@ typedef struct {
     double seconds;   /* searching, applying and restoring congruence */
 } equiforge_rule_use;
 
+/* What the search of one part took (paper, section 5.2). Parts that are the same up to names are searched once. */
+typedef struct {
+    uint32_t heavy; /* products and reductions of long dimensions */
+    uint32_t enodes;
+    const char *stop;   /* why saturation ended */
+    double estimate_us; /* of its work and of what it reads and writes, by which partitions are ranked */
+    double saturation_s, extraction_s;
+    uint64_t expanded, candidates;
+    bool complete;
+    bool original; /* nothing was found but the part as it was given */
+} equiforge_part;
+
+/* A partition of the program into connected, convex parts. */
+typedef struct {
+    uint32_t limit; /* of products and reductions in a part */
+    uint32_t parts;
+    const uint32_t
+        *part; /* for each the index of the search that its candidates are from; UINT32_MAX: there was none */
+    double estimate_us;
+    bool combined;            /* all its parts have candidates, and combinations of them were made */
+    double combinations;      /* that there are */
+    uint64_t built, composed; /* … of them were looked at, best first, and made into programs */
+} equiforge_partition;
+
+/* With limits.parts figures of searches are those of all parts together. */
 typedef struct {
     uint32_t enodes, eclasses; /* distinct e-nodes, e-classes */
     uint32_t iterations;
@@ -176,6 +204,9 @@ typedef struct {
     double extraction_s;            /* seconds */
     size_t kept;
     const equiforge_candidate *candidate;
+    size_t parts, partitions; /* with limits.parts; of partitions the least estimate first */
+    const equiforge_part *part;
+    const equiforge_partition *partition;
 } equiforge_search_result;
 
 /* Saturates the e-graph of a program and extracts candidates from it. Meeting a limit is no failure. NULL limits are

@@ -19,6 +19,7 @@
 #include "support/deepstack.h"
 #include "support/vec.h"
 #include "target/target.h"
+#include "tune/gather.h"
 
 const char *equiforge_version(void)
 {
@@ -347,13 +348,12 @@ static void report_search(equiforge_program *program, const ef_search *search, e
     };
 }
 
-static const char *candidate_text(const ef_program *program, const ef_extraction *extraction, uint32_t index,
-                                  ef_arena *arena)
+static const char *candidate_text(const ef_program *program, ef_dag *dag, const ef_expr *outputs, ef_arena *arena)
 {
     ef_named *output = ef_arena_alloc(arena, program->outputs * sizeof *output);
     for (uint32_t i = 0; i < program->outputs; i++)
-        output[i] = (ef_named){program->output[i].name, extraction->candidate.at[index].output[i]};
-    ef_program candidate = {.dag = extraction->dag,
+        output[i] = (ef_named){program->output[i].name, outputs[i]};
+    ef_program candidate = {.dag = dag,
                             .name = program->name,
                             .comment = "",
                             .inputs = program->inputs,
@@ -391,8 +391,9 @@ static void extract(equiforge_program *program, ef_search *search, const equifor
     ef_extraction *extraction = ef_extract(search, &options);
     equiforge_candidate *kept = ef_arena_alloc(program->search, extraction->candidate.count * sizeof *kept);
     for (uint32_t i = 0; i < extraction->candidate.count; i++)
-        kept[i] = (equiforge_candidate){extraction->candidate.at[i].cost,
-                                        candidate_text(program->ir, extraction, i, program->search)};
+        kept[i] = (equiforge_candidate){
+            extraction->candidate.at[i].cost,
+            candidate_text(program->ir, extraction->dag, extraction->candidate.at[i].output, program->search)};
     result->expanded = extraction->expanded;
     result->candidates = extraction->candidates;
     result->complete = extraction->complete;
@@ -410,9 +411,85 @@ typedef struct {
     bool fine;
 } search_call;
 
+/* ---- by parts ---- */
+
+#define PARTS_S 60.0 /* as optimising within five minutes does */
+
+/* The searches of parts, and their sums. */
+static void report_parts(const ef_gathered *g, ef_arena *arena, equiforge_search_result *r)
+{
+    equiforge_part *part = ef_arena_alloc(arena, (g->searches.count + 1) * sizeof *part);
+    r->saturated = r->complete = g->searches.count > 0;
+    r->stop = ef_stop_names[EF_STOP_SATURATED];
+    for (uint32_t i = 0; i < g->searches.count; i++) {
+        const ef_gathered_search *s = &g->searches.at[i];
+        part[i] =
+            (equiforge_part){s->heavy,        s->enodes,   ef_stop_names[s->stop], s->estimate_us, s->saturation_s,
+                             s->extraction_s, s->expanded, s->candidates,          s->complete,    s->original};
+        r->enodes += s->enodes;
+        r->eclasses += s->eclasses;
+        r->iterations += s->iterations;
+        r->saturation_s += s->saturation_s;
+        r->extraction_s += s->extraction_s;
+        r->expanded += s->expanded;
+        r->candidates += s->candidates;
+        r->complete = r->complete && s->complete;
+        if (r->saturated && s->stop != EF_STOP_SATURATED)
+            r->stop = ef_stop_names[s->stop];
+        r->saturated = r->saturated && s->stop == EF_STOP_SATURATED;
+    }
+    r->parts = g->searches.count;
+    r->part = part;
+}
+
+static void report_partitions(const ef_gathered *g, ef_arena *arena, equiforge_search_result *r)
+{
+    equiforge_partition *list = ef_arena_alloc(arena, (g->partitions.count + 1) * sizeof *list);
+    for (uint32_t i = 0; i < g->partitions.count; i++) {
+        const ef_gathered_partition *p = &g->partitions.at[i];
+        uint32_t *part = ef_arena_alloc(arena, (p->parts + 1) * sizeof *part);
+        memcpy(part, p->search, p->parts * sizeof *part);
+        list[i] = (equiforge_partition){p->limit,    p->parts,        part,     p->estimate_us,
+                                        p->combined, p->combinations, p->built, p->composed};
+    }
+    r->partitions = g->partitions.count;
+    r->partition = list;
+}
+
+static void search_parts(search_call *call)
+{
+    const equiforge_limits *limits = call->limits;
+    const ef_target *target = limits->target ? ef_target_named(limits->target) : NULL;
+    ef_gather_options options = {.saturation_s = limits->time_limit > 0 ? limits->time_limit : PARTS_S,
+                                 .extraction_s = limits->extract_limit > 0 ? limits->extract_limit : PARTS_S,
+                                 .keep = limits->keep ? limits->keep : 64};
+    if (target) {
+        options.rates = ef_target_rates(target);
+        options.room = ef_target_room(target);
+    }
+    ef_arena *arena = call->program->search = ef_arena_new();
+    equiforge_search_result *r = call->result;
+    ef_gathered *g = ef_gather(call->program->ir, &options, call->diag);
+    call->fine = !call->diag->failed;
+    report_parts(g, arena, r);
+    report_partitions(g, arena, r);
+    equiforge_candidate *kept = ef_arena_alloc(arena, (g->list.count + 1) * sizeof *kept);
+    for (; r->kept < g->list.count && r->kept < limits->keep; r->kept++) {
+        const ef_gathered_candidate *c = &g->list.at[r->kept];
+        kept[r->kept] = (equiforge_candidate){c->cost, candidate_text(call->program->ir, c->dag, c->output, arena)};
+    }
+    r->candidate = kept;
+    ef_gathered_free(g);
+}
+
 static void search_deep(void *user)
 {
     search_call *call = user;
+    if (call->limits && call->limits->parts) {
+        search_parts(call);
+        call->result->peak_mb = peak_mb();
+        return;
+    }
     ef_search_options options = ef_api_options(call->limits);
     ef_search *search = ef_search_new(call->program->ir, &options, call->diag);
     if (!search)

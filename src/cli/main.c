@@ -25,7 +25,7 @@ static const struct {
      "  --json             one JSON object\n"},
     {"search", cli_search,
      "search FILE [--target T] [--compaction none|after|early] [--time-limit S] [--node-limit N]\n"
-     "                [--extract-limit S] [--show N] [--stats] [--json]\n"
+     "                [--extract-limit S] [--show N] [--parts] [--stats] [--json]\n"
      "  Saturates the e-graph of a program, extracts candidates, and reports on both.\n",
      "  --time-limit S     seconds of saturation (600)\n"
      "  --node-limit N     e-nodes (1000000)\n"
@@ -35,6 +35,8 @@ static const struct {
      "                     grouped; none: every program counts (early)\n"
      "  --target T         whose costs give the candidates their order: auto, a generic GPU, or a name that\n"
      "                     `equiforge targets` lists (auto)\n"
+     "  --parts            searches the parts of a large program, each distinct one once, and combines them, as\n"
+     "                     optimize does; time limits are those of all searches (60 each)\n"
      "  --stats            what each rule did\n"
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},

@@ -62,6 +62,37 @@ static json_t *stats_json(const equiforge_search_result *r)
     return list;
 }
 
+static json_t *parts_json(const equiforge_search_result *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->parts; i++) {
+        const equiforge_part *p = &r->part[i];
+        json_array_append_new(list,
+                              json_pack("{s:I, s:I, s:s, s:f, s:f, s:f, s:I, s:I, s:b, s:b}", "heavy",
+                                        (json_int_t)p->heavy, "enodes", (json_int_t)p->enodes, "stop", p->stop,
+                                        "estimate_us", p->estimate_us, "saturation_s", p->saturation_s, "extraction_s",
+                                        p->extraction_s, "expanded", (json_int_t)p->expanded, "candidates",
+                                        (json_int_t)p->candidates, "complete", p->complete, "original", p->original));
+    }
+    return list;
+}
+
+static json_t *partitions_json(const equiforge_search_result *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->partitions; i++) {
+        const equiforge_partition *p = &r->partition[i];
+        json_t *part = json_array();
+        for (uint32_t k = 0; k < p->parts; k++)
+            json_array_append_new(part, p->part[k] == UINT32_MAX ? json_null() : json_integer(p->part[k]));
+        json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:b, s:f, s:I, s:I}", "limit", (json_int_t)p->limit,
+                                              "parts", part, "estimate_us", p->estimate_us, "combined", p->combined,
+                                              "combinations", p->combined ? p->combinations : 0.0, "built",
+                                              (json_int_t)p->built, "composed", (json_int_t)p->composed));
+    }
+    return list;
+}
+
 static bool print_json(const equiforge_search_result *r, bool stats)
 {
     json_t *object = json_pack(
@@ -70,9 +101,37 @@ static bool print_json(const equiforge_search_result *r, bool stats)
         "saturation_s", r->saturation_s, "peak_mb", r->peak_mb, "extraction_s", r->extraction_s, "expanded",
         (json_int_t)r->expanded, "candidates", (json_int_t)r->candidates, "complete", r->complete);
     json_object_set_new(object, "programs", candidates_json(r));
+    if (r->partitions) {
+        json_object_set_new(object, "parts", parts_json(r));
+        json_object_set_new(object, "partitions", partitions_json(r));
+    }
     if (stats)
         json_object_set_new(object, "statistics", stats_json(r));
     return cli_json(object);
+}
+
+static void print_parts(const equiforge_search_result *r)
+{
+    for (size_t i = 0; i < r->parts; i++) {
+        const equiforge_part *p = &r->part[i];
+        printf("  part %zu: %" PRIu32 " products and reductions, %" PRIu32 " e-nodes, %s in %.2f s; %" PRIu64
+               " candidates%s in %.2f s\n",
+               i, p->heavy, p->enodes, p->stop, p->saturation_s, p->candidates,
+               p->original   ? " (itself)"
+               : p->complete ? ""
+                             : " so far",
+               p->extraction_s);
+    }
+    for (size_t i = 0; i < r->partitions; i++) {
+        const equiforge_partition *p = &r->partition[i];
+        printf("  partition, at most %" PRIu32 " a part, %.1f us:", p->limit, p->estimate_us);
+        for (uint32_t k = 0; k < p->parts; k++)
+            p->part[k] == UINT32_MAX ? printf(" -") : printf(" %" PRIu32, p->part[k]);
+        if (p->combined)
+            printf("; %.0f combinations, %" PRIu64 " looked at, %" PRIu64 " programs", p->combinations, p->built,
+                   p->composed);
+        printf("\n");
+    }
 }
 
 static void print_text(const char *file, const equiforge_search_result *r, bool stats)
@@ -84,6 +143,7 @@ static void print_text(const char *file, const equiforge_search_result *r, bool 
     printf("  candidates  %" PRIu64 "%s, %" PRIu64 " partial programs expanded in %.3f s\n", r->candidates,
            r->complete ? "" : " so far (stopped at the extraction limit)", r->expanded, r->extraction_s);
     printf("  peak memory %.1f MiB\n", r->peak_mb);
+    print_parts(r);
     for (size_t i = 0; i < r->kept; i++)
         printf("\n# candidate %zu, optimistic %.1f us\n%s", i + 1, r->candidate[i].cost_us, r->candidate[i].text);
     if (!stats)
@@ -123,13 +183,18 @@ int cli_search(int argc, char **argv)
     equiforge_limits limits = {0};
     const cli_option options[] = {{"--json", CLI_FLAG, &json},
                                   {"--stats", CLI_FLAG, &stats},
+                                  {"--parts", CLI_FLAG, &limits.parts},
                                   {"--target", CLI_TEXT, &target},
                                   {"--compaction", CLI_TEXT, &compaction},
                                   {"--time-limit", CLI_SECONDS, &limits.time_limit},
                                   {"--node-limit", CLI_COUNT, &limits.node_limit},
                                   {"--extract-limit", CLI_SECONDS, &limits.extract_limit},
                                   {"--show", CLI_COUNT, &limits.keep}};
-    if (!cli_arguments(argc, argv, options, 8, &file) || !acceptable(target, compaction, &limits))
+    if (!cli_arguments(argc, argv, options, 9, &file) || !acceptable(target, compaction, &limits))
         return EQUIFORGE_BAD_INPUT;
+    if (limits.parts && (compaction || limits.node_limit || stats)) {
+        cli_fail("search: --parts goes with neither --compaction, --node-limit nor --stats");
+        return EQUIFORGE_BAD_INPUT;
+    }
     return search(file, &limits, stats, json);
 }

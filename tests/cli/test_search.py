@@ -125,3 +125,22 @@ def test_the_program_itself_stands_where_nothing_can_be_extracted(equiforge, tmp
     candidate.write_text(value["programs"][0]["text"])
     explanation = equiforge.json("explain", "--from", program, "--to", str(candidate))
     assert explanation["equal"] and explanation["checked"]
+
+
+def test_parts_of_a_layer_are_searched_once_and_combined(equiforge):
+    limits = ("--time-limit", 20, "--extract-limit", 20)
+    value = equiforge.json("search", "tests/programs/layers/llama_decode.ef", "--parts", "--show", 2, *limits)
+    parts, partitions = value["parts"], value["partitions"]
+    assert len(partitions) > 1 and len({p["limit"] for p in partitions}) == len(partitions)
+    assert [p["estimate_us"] for p in partitions] == sorted(p["estimate_us"] for p in partitions)
+    assert value["enodes"] == sum(p["enodes"] for p in parts)
+    searched = {i for p in partitions for i in p["parts"] if i is not None}
+    assert searched == set(range(len(parts)))
+    combined = [p for p in partitions if p["combined"]]
+    assert any(p["combinations"] > p["built"] >= p["composed"] > 0 for p in combined)
+    assert len(value["programs"]) == 2
+
+
+def test_parts_have_no_options_of_single_searches(equiforge):
+    result = equiforge("search", PROGRAM, "--parts", "--stats")
+    assert result.returncode == 2 and "--parts" in result.stderr

@@ -387,7 +387,7 @@ static void test_a_decoder_layer_is_searched_by_parts(void **state)
     }
     const ef_target *target = ef_target_named("h200");
     ef_gather_options options = {.saturation_s = 20,
-                                 .extraction_s = 10,
+                                 .extraction_s = 20,
                                  .keep = 96,
                                  .rates = ef_target_rates(target),
                                  .room = ef_target_room(target)};
