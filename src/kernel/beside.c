@@ -574,8 +574,10 @@ static bool absorb(ef_kgraph *g, uint32_t at)
                 return false;
             reader[count++] = i;
         }
-    while (done < count && (with[done] = merge(g, at, reader[done], true)))
-        done++;
+    for (bool fine = true; fine && done < count; done += fine) {
+        with[done] = merge(g, at, reader[done], true);
+        fine = with[done] != NULL;
+    }
     for (uint32_t i = 0; i < done; i++)
         if (done == count) {
             ef_kernel_free(g->kernels.at[reader[i]]);
