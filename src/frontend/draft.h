@@ -49,8 +49,9 @@ ef_dn ef_dn_binary(ef_draft *draft, ef_op op, ef_dn a, ef_dn b);
 ef_dn ef_dn_with(ef_draft *draft, ef_op op, ef_dn a, double b); /* op(a, number) */
 ef_dn ef_dn_from(ef_draft *draft, ef_op op, double a, ef_dn b); /* op(number, b) */
 ef_dn ef_dn_select(ef_draft *draft, ef_dn condition, ef_dn a, ef_dn b);
-/* Another element type. Between f16, bf16 and f32 nothing happens: arithmetic is that of real numbers, and a region's
- * results get their types where they leave it. */
+/* Another element type. Between f16, bf16 and f32 nothing happens, since arithmetic is that of real numbers, unless f32
+ * becomes narrower: then the type says what products read and what is stored. A region's results get their types where
+ * they leave it. */
 ef_dn ef_dn_cast(ef_draft *draft, ef_dtype dtype, ef_dn x);
 /* A cast that stands in the program even then. */
 ef_dn ef_dn_exact_cast(ef_draft *draft, ef_dtype dtype, ef_dn x);

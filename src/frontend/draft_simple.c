@@ -199,7 +199,8 @@ ef_dn ef_dn_cast(ef_draft *d, ef_dtype dtype, ef_dn x)
 {
     if (x != EF_NONE && ef_dn_at(d, x)->op == EF_CONST && ef_dtype_is_float(dtype))
         return x; /* a number takes the type of what it meets */
-    if (x != EF_NONE && small_float(dtype) && small_float((ef_dtype)ef_dn_at(d, x)->dtype))
+    ef_dtype from = x == EF_NONE ? dtype : (ef_dtype)ef_dn_at(d, x)->dtype;
+    if (x != EF_NONE && small_float(dtype) && small_float(from) && (from != EF_F32 || dtype == EF_F32))
         return x;
     return ef_dn_exact_cast(d, dtype, x);
 }

@@ -87,29 +87,46 @@ static bool is_divided(const ef_kgraph *g, uint32_t param)
     return used;
 }
 
-/* Whether tiles along the axis are rows, columns or the inside of a product, and of no product a batch: the matrix unit
- * takes no fewer than 16. */
-static bool is_of_product(const ef_kgraph *g, uint32_t param)
+#define LEAST_OF_PRODUCT 16u /* elements: the matrix unit takes no fewer */
+#define FEW_ROWS 64u         /* of so few each block may have one: elsewhere there would be no blocks */
+
+/* Elements of a dimension for each position of its first variable, along which it is cut. */
+static uint64_t elements_of_each(const ef_kgraph *g, ef_dim dim)
 {
-    bool of_product = false;
+    const ef_var *atom;
+    uint64_t product = 1;
+    for (unsigned i = 1, n = ef_dim_atoms(g->ctx, dim, &atom); i < n; i++)
+        product *= ef_var_at(g->ctx, atom[i])->extent ? ef_var_at(g->ctx, atom[i])->extent : 1;
+    return product;
+}
+
+/* The least extent that tiles along the axis are tried with, where they are rows, columns or the inside of a product,
+ * and of no product a batch; 0: they are not. */
+static uint64_t least_of_product(const ef_kgraph *g, uint32_t param)
+{
+    uint64_t least = 0;
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         const ef_kernel *k = g->kernels.at[i];
         for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
             const ef_knode *n = ef_kernel_node(k, id);
             if (n->op != EF_TILE_MATMUL)
                 continue;
-            const uint32_t cut[] = {n->dim[0].cut, n->dim[1].cut, ef_kernel_node(k, n->child[0])->dim[0].cut};
-            for (unsigned c = 0; c < 3; c++)
-                of_product = of_product || (cut[c] != EF_NONE && k->iters.at[cut[c]].param == param);
+            const ef_kdim of[] = {n->dim[0], ef_kernel_node(k, n->child[0])->dim[0], n->dim[1]};
+            for (unsigned c = 0; c < 3; c++) {
+                if (of[c].cut == EF_NONE || k->iters.at[of[c].cut].param != param)
+                    continue;
+                uint64_t each = elements_of_each(g, of[c].dim), own = (LEAST_OF_PRODUCT + each - 1) / each;
+                own = c == 2 && ef_dim_extent(g->ctx, of[c].dim) <= FEW_ROWS ? 1 : own;
+                least = own > least ? own : least;
+            }
             for (unsigned d = 2; d < n->rank; d++)
                 if (n->dim[d].cut != EF_NONE && k->iters.at[n->dim[d].cut].param == param)
-                    return false;
+                    return 0;
         }
     }
-    return of_product;
+    return least;
 }
 
-#define LEAST_OF_PRODUCT 16u
 #define MOST_TILE 8192u  /* along one axis, in registers */
 #define LEAST_STORED 16u /* along an axis whose tiles shape a buffer */
 
@@ -119,8 +136,8 @@ static unsigned tiles(const ef_kgraph *g, ef_backend backend, uint32_t param, ui
     uint64_t extent = ef_var_at(g->ctx, ef_axis_var(p->axis))->extent;
     if (backend == EF_BACKEND_C)
         return powers(extent, 1, EF_MAX_EXTENT, value);
-    uint64_t least = p->kernel == EF_NONE ? LEAST_STORED : is_of_product(g, param) ? LEAST_OF_PRODUCT : 1;
-    return powers(extent, least, is_divided(g, param) ? EF_MAX_EXTENT : MOST_TILE, value);
+    uint64_t least = p->kernel == EF_NONE ? LEAST_STORED : least_of_product(g, param);
+    return powers(extent, least ? least : 1, is_divided(g, param) ? EF_MAX_EXTENT : MOST_TILE, value);
 }
 
 static bool has_product(const ef_kgraph *g, uint32_t kernel)

@@ -2,6 +2,7 @@
 nobody here wrote. PyTorch runs the external calls, the evaluator the regions."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -114,6 +115,28 @@ def test_what_costs_nothing_is_not_handed_on(core):
     for step in plan.plan["steps"]:
         names = [plan.plan["values"][v]["name"] for v in step["in"]]
         assert len(names) == (1 if "target" in step else 2), names
+
+
+class Narrowed(nn.Module):
+    """A gate in float32 from parameters in float32, and what it weights in float16 again, as models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.p, self.w = nn.Parameter(r(6, 6)), nn.Parameter(r(6, 4, seed=1).half())
+
+    def forward(self, x):
+        gated = (torch.sigmoid(x.float() @ self.p) * x).to(x.dtype)
+        return gated @ self.w
+
+
+def test_narrow_values_stay_narrow(core):
+    """Products read float16 where PyTorch has it, though what is multiplied comes from float32."""
+    module, arguments = Narrowed().eval(), (r(3, 6).half(),)
+    exported = torch.export.export(module, arguments)
+    with Plan(exported.run_decompositions() if core else exported) as plan:
+        text = plan.text()
+    assert text.count("cast[f16]") == 1
+    assert re.search(r"^(\w+) = cast\[f16\].*\n.*matmul\(\1, p_w\)", text, re.M)
 
 
 def test_nothing_to_compute():
