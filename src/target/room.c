@@ -115,8 +115,8 @@ static bool is_unrolled(const staging *t, uint32_t loop)
 static uint32_t loop_of(const staging *t, const ef_knode *n, double *often)
 {
     *often = 1;
-    for (uint32_t i = EF_K_MAX_LOOPS; i-- > 0;) {
-        if (!(n->loops >> i & 1) || i >= t->k->loops.count)
+    for (uint32_t i = n->loops ? t->k->loops.count : 0; i-- > 0;) {
+        if (!(n->loops >> i & 1))
             continue;
         if (!is_unrolled(t, i))
             return i;
@@ -196,10 +196,9 @@ static double ahead(const staging *t, bool grouped)
 static void count_load(staging *t, ef_kid id, bool of_product, double padding)
 {
     double often;
-    const ef_knode *n = ef_kernel_node(t->k, id);
-    uint32_t loop = loop_of(t, n, &often);
     if (t->loaded[id] || !is_loaded(t->k, id))
         return;
+    uint32_t loop = loop_of(t, ef_kernel_node(t->k, id), &often);
     t->loaded[id] = true;
     *(of_product ? &t->operand[loop] : &t->other[loop]) += often * padding * bytes_of(t, id);
 }
