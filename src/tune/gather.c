@@ -13,7 +13,7 @@
 #define PARTITIONS 3u     /* of least estimated time, that are combined */
 #define PER_PART 24u      /* candidates of a part that are combined */
 #define EXTRACTION_S 4.0  /* of one search: more rarely finds anything cheaper */
-#define UNSATURATED_S 1.0 /* of one whose e-graph is not saturated: it lacks what programs are made of */
+#define UNSATURATED_S 2.0 /* of one whose e-graph is not saturated: it lacks what programs are made of */
 #define NEAR 1.05         /* partitions whose estimates are as near as that to the least are searched by size */
 
 struct ef_gather_store {
