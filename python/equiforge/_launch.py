@@ -99,7 +99,7 @@ def record(
     }
     try:
         launches = [launch_of(kernel, grid, args, place) for kernel, grid, args in seen] if plain else [None]
-    except (AttributeError, KeyError, TypeError):  # another Triton
+    except (AttributeError, ImportError, KeyError, TypeError):  # another Triton
         return None
     return None if None in launches else launches  # type: ignore[return-value]
 

@@ -115,7 +115,8 @@ static void find_driver(void)
 typedef struct {
     _Alignas(64) char bytes[128];
     ef_tensor_map of;
-    uint64_t address; /* 0: not made yet */
+    bool made; /* for this address */
+    uint64_t address;
 } map;
 
 typedef struct {
@@ -252,12 +253,13 @@ static int make_map(map *m, uint64_t address)
 {
     static const uint32_t step[EF_LAUNCH_RANK] = {1, 1, 1, 1, 1};
     const ef_tensor_map *of = &m->of;
-    if (m->address == address)
+    if (m->made && m->address == address)
         return 0;
     void *start = (void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr): of a device
     int result = driver.encode(m->bytes, of->type, of->rank, start, of->extent, of->stride, of->block, step, 0,
                                of->swizzle, PROMOTION_128_BYTES, 0);
-    m->address = result ? 0 : address;
+    m->made = result == 0;
+    m->address = address;
     return result;
 }
 

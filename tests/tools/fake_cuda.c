@@ -111,7 +111,7 @@ EXPORT void fake_cuda_refuse(int what)
     refused = what;
 }
 
-/* How many graphs were launched, nodes were given other parameters, and graphs are there. */
+/* How many graphs were launched, nodes were given other parameters, and graphs, executable ones too, are there. */
 EXPORT void fake_cuda_graphs(uint64_t found[3]);
 EXPORT void fake_cuda_graphs(uint64_t found[3])
 {
@@ -167,6 +167,11 @@ typedef struct {
     int nodes;
 } graph;
 
+/* What it was made of stays as long. */
+typedef struct {
+    graph *graph;
+} graph_exec;
+
 static void set_node(node *n, const node_params *p)
 {
     n->sizes = p->function;
@@ -210,19 +215,21 @@ EXPORT int cuGraphAddDependencies_v2(graph *g, node *const *from, node *const *t
     return 0;
 }
 
-EXPORT int cuGraphInstantiateWithFlags(graph **exec, graph *g, unsigned long long flags);
-EXPORT int cuGraphInstantiateWithFlags(graph **exec, graph *g, unsigned long long flags)
+EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned long long flags);
+EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned long long flags)
 {
     (void)flags;
     for (int i = 1; i < g->nodes; i++)
         if (!g->node[i].connected)
             return 1;
-    *exec = g;
+    *exec = calloc(1, sizeof **exec);
+    (*exec)->graph = g;
+    counted[2]++;
     return 0;
 }
 
-EXPORT int cuGraphExecKernelNodeSetParams_v2(graph *exec, node *n, const node_params *params);
-EXPORT int cuGraphExecKernelNodeSetParams_v2(graph *exec, node *n, const node_params *params)
+EXPORT int cuGraphExecKernelNodeSetParams_v2(graph_exec *exec, node *n, const node_params *params);
+EXPORT int cuGraphExecKernelNodeSetParams_v2(graph_exec *exec, node *n, const node_params *params)
 {
     (void)exec;
     if (refused == 2)
@@ -232,17 +239,18 @@ EXPORT int cuGraphExecKernelNodeSetParams_v2(graph *exec, node *n, const node_pa
     return 0;
 }
 
-EXPORT int cuGraphLaunch(graph *exec, void *stream);
-EXPORT int cuGraphLaunch(graph *exec, void *stream)
+EXPORT int cuGraphLaunch(graph_exec *exec, void *stream);
+EXPORT int cuGraphLaunch(graph_exec *exec, void *stream)
 {
     pthread_mutex_lock(&turn);
     counted[0]++;
-    for (int i = 0; i < exec->nodes && !quiet; i++) {
+    graph *g = exec->graph;
+    for (int i = 0; i < g->nodes && !quiet; i++) {
         void *parameter[16];
         for (int k = 0; k < 16; k++)
-            parameter[k] = exec->node[i].value[k];
-        exec->node[i].config.stream = stream;
-        print_launch(&exec->node[i].config, exec->node[i].sizes, exec->node[i].overlap, parameter);
+            parameter[k] = g->node[i].value[k];
+        g->node[i].config.stream = stream;
+        print_launch(&g->node[i].config, g->node[i].sizes, g->node[i].overlap, parameter);
     }
     pthread_mutex_unlock(&turn);
     return 0;
@@ -256,11 +264,11 @@ EXPORT int cuGraphDestroy(graph *g)
     return 0;
 }
 
-/* The graph itself. */
-EXPORT int cuGraphExecDestroy(graph *exec);
-EXPORT int cuGraphExecDestroy(graph *exec)
+EXPORT int cuGraphExecDestroy(graph_exec *exec);
+EXPORT int cuGraphExecDestroy(graph_exec *exec)
 {
-    (void)exec;
+    free(exec);
+    counted[2]--;
     return 0;
 }
 

@@ -82,6 +82,13 @@ static void test_maps(void **state)
     fake_cuda_refuse(0);
     assert_int_equal(ef_launches_call(list, (uint64_t[]){0x10, 0x50}), 0);
     ef_launches_free(list);
+    fake_cuda_reset(0, 0, 0);
+    list = ef_launches_new(&(ef_launch_place){.addresses = 1}, NULL);
+    ef_launches_add(list, &(ef_launch){function_of("m"), {5, 1, 1}, 128, 0, false});
+    assert_true(ef_launches_map(list, false, 0, &line));
+    assert_int_equal(ef_launches_call(list, (uint64_t[]){0}), 0); /* an empty tensor's address */
+    assert_non_null(strstr(fake_cuda_written(), "map(0 7 0 100x8/0)"));
+    ef_launches_free(list);
 }
 
 static void test_unaligned_addresses(void **state)
