@@ -33,6 +33,12 @@ def refuse(status: str, why: object) -> Reply:
     return {"ok": False, "status": status, "error": line[:400]}
 
 
+def seconds_alive() -> float:
+    """How long this process has been there, in seconds."""
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
 # What the tests' hook appends to a candidate (docs/workers.md). Shapes only are known while it is compiled.
 FAULTS = {
     "crash": """
@@ -100,6 +106,7 @@ class Worker:
     def __init__(self, device: str):
         self.device = torch.device(device)
         self.trial: _trial.Trial | None = None
+        self.spent = {"start": seconds_alive()}  # for the first program; interpreters are there, and imports done
         if self.device.type == "cuda":
             self.device = torch.device("cuda", self.device.index or 0)
 
@@ -194,8 +201,12 @@ class Worker:
         """Prepares inputs, results and copies for the measurements that follow."""
         self.trial = None
         if self.device.type == "cuda":
+            start = time.perf_counter()
             torch.cuda.set_device(self.device)
             torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+            self.spent["context"] = time.perf_counter() - start
+        start = time.perf_counter()
         torch.backends.cuda.matmul.allow_tf32 = False
         reference = _trial.Reference(request["reference"], request["name"])
         inputs, outputs = ([_trial.Spec.of(entry) for entry in request[which]] for which in ("inputs", "outputs"))
@@ -209,8 +220,10 @@ class Worker:
             "exact": str(reference.exact_dtype).removeprefix("torch."),
             "bandwidth": _trial.bandwidth(self.device),
             "sample": trial.share,
-            "spent": trial.take_spent(),
         }
+        spent = {**self.spent, **trial.take_spent()}
+        spent["rest"] = time.perf_counter() - start - sum(v for k, v in spent.items() if k not in self.spent)
+        reply["spent"], self.spent = spent, {}
         self.trial = trial
         return reply
 

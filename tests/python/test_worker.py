@@ -116,6 +116,7 @@ def worker(program):
     assert reply["eager_us"] > 0
     assert reply["bandwidth"] > 1e8
     assert reply["exact"] == "float64"
+    assert 0 < reply["spent"]["start"] < 600 and all(seconds >= 0 for seconds in reply["spent"].values())
     assert len(reply["eager_error"]) == 5
     assert all(error < 1e-2 for error in reply["eager_error"])
     yield client
