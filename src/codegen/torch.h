@@ -9,9 +9,8 @@
  *   NAME(*inputs, dtype=None, sizes={})   the output, or a tuple of several
  *   INPUTS, OUTPUTS                      lists of (name, dtype, shape), dtype as in the text form
  *   SUMMED                               numbers of the inputs that are added up, see ir/independent.h
- *   FAN_IN                               over how many elements each input is contracted as a weight, see there; 1:
- * none BATCH                                {dimension: ([dimension of each input or None], [dimension of each
- * output])}
+ *   FAN_IN                               by input: elements that it is contracted over as a weight, see there; or 1
+ *   BATCH                                {dimension: ([its place in each input or None], [its place in each output])}
  *
  * Without `dtype` every operator has the element type that the program gives it: the eager baseline. With
  * dtype=torch.float64 all floating-point types are that one: the reference. BATCH lists the dimensions along which the

@@ -7,18 +7,10 @@
  * that, a window at the end of a long history would be left to the few blocks whose parts it lies in.
  *
  * When in doubt, all parts are there. */
+#include "kernel/holds.h"
 #include "kernel/lower.h"
 
 #define MOST_VISITS 20000u
-
-/* ---- where a condition holds ---- */
-
-typedef enum { NEVER, SOMETIMES, ALWAYS } truth;
-
-typedef struct {
-    bool known;
-    double low, high;
-} range;
 
 /* A loop over an axis's parts. */
 typedef struct {
@@ -30,122 +22,20 @@ typedef struct {
     const ef_kgraph *g;
     ef_axis axis;
     EF_VEC(part_loop) loops;
-    const ef_kernel *kernel; /* whose condition is being looked at … */
-    double from, to;         /* … for these positions, the last one included */
-    unsigned visits;
+    ef_positions at;
     bool unknown;
     ef_kparts found;
 } asking;
 
-/* The operand of a node that only says where its elements stand; EF_NONE: it does more. */
-static ef_kid moved(const ef_kernel *k, const ef_knode *n)
+/* Whether some loop does something at these positions, `to` not included. */
+static ef_holds any_condition(asking *a, uint64_t from, uint64_t to)
 {
-    const ef_knode *child = n->count == 1 ? ef_kernel_node(k, n->child[0]) : NULL;
-    if (child && (n->op == EF_VIEW || n->op == EF_BROADCAST || n->op == EF_TRANSPOSE))
-        return n->child[0];
-    if (!child || n->op != EF_RESHAPE)
-        return EF_NONE;
-    ef_dim own = EF_UNIT, its = EF_UNIT; /* units come or go around one dimension */
-    for (unsigned i = 0; i < n->rank; i++) {
-        if (n->dim[i].dim != EF_UNIT && own != EF_UNIT)
-            return EF_NONE;
-        own = n->dim[i].dim != EF_UNIT ? n->dim[i].dim : own;
-    }
-    for (unsigned i = 0; i < child->rank; i++) {
-        if (child->dim[i].dim != EF_UNIT && its != EF_UNIT)
-            return EF_NONE;
-        its = child->dim[i].dim != EF_UNIT ? child->dim[i].dim : its;
-    }
-    return own == its ? n->child[0] : EF_NONE;
-}
-
-static range number(asking *a, ef_kid id)
-{
-    const ef_knode *n = ef_kernel_node(a->kernel, id);
-    const ef_var *atom;
-    ef_kid child = moved(a->kernel, n);
-    if (a->visits++ > MOST_VISITS)
-        return (range){0};
-    if (child != EF_NONE)
-        return number(a, child);
-    if (n->op == EF_CONST) {
-        double value = ef_attr_to_number(n->attr);
-        return (range){true, value, value};
-    }
-    if (n->op == EF_IOTA && n->rank == 1 && ef_dim_atoms(a->g->ctx, n->dim[0].dim, &atom) == 1 &&
-        atom[0] == ef_axis_var(a->axis))
-        return (range){true, a->from, a->to};
-    if (n->op == EF_NEG) {
-        range x = number(a, n->child[0]);
-        return (range){x.known, -x.high, -x.low};
-    }
-    if (n->op != EF_ADD && n->op != EF_SUB)
-        return (range){0};
-    range x = number(a, n->child[0]), y = number(a, n->child[1]);
-    if (n->op == EF_SUB)
-        y = (range){y.known, -y.high, -y.low};
-    return (range){x.known && y.known, x.low + y.low, x.high + y.high};
-}
-
-static truth opposite(truth t)
-{
-    return t == NEVER ? ALWAYS : t == ALWAYS ? NEVER : SOMETIMES;
-}
-
-/* Whether x < y, or x <= y. */
-static truth below(range x, range y, bool equal)
-{
-    if (!x.known || !y.known)
-        return SOMETIMES;
-    if (x.high < y.low || (equal && x.high == y.low))
-        return ALWAYS;
-    return x.low > y.high || (!equal && x.low == y.high) ? NEVER : SOMETIMES;
-}
-
-static truth compare(uint32_t op, range x, range y)
-{
-    bool same = x.known && y.known && x.low == x.high && y.low == y.high && x.low == y.low;
-    bool apart = x.known && y.known && (x.high < y.low || x.low > y.high);
-    switch (op) {
-    case EF_LT: return below(x, y, false);
-    case EF_LE: return below(x, y, true);
-    case EF_GT: return below(y, x, false);
-    case EF_GE: return below(y, x, true);
-    case EF_EQ: return same ? ALWAYS : apart ? NEVER : SOMETIMES;
-    case EF_NE: return same ? NEVER : apart ? ALWAYS : SOMETIMES;
-    default: return SOMETIMES;
-    }
-}
-
-static truth condition(asking *a, ef_kid id)
-{
-    const ef_knode *n = ef_kernel_node(a->kernel, id);
-    ef_kid child = moved(a->kernel, n);
-    if (a->visits++ > MOST_VISITS)
-        return SOMETIMES;
-    if (child != EF_NONE)
-        return condition(a, child);
-    if (n->op == EF_NOT)
-        return opposite(condition(a, n->child[0]));
-    if (n->op >= EF_LT && n->op <= EF_NE)
-        return compare(n->op, number(a, n->child[0]), number(a, n->child[1]));
-    if (n->op != EF_AND && n->op != EF_OR)
-        return SOMETIMES;
-    truth x = condition(a, n->child[0]), y = condition(a, n->child[1]);
-    return (n->op == EF_AND) == (x < y) ? x : y;
-}
-
-/* Whether some loop does something at the positions. */
-static truth any_condition(asking *a)
-{
-    truth any = NEVER;
-    for (uint32_t i = 0; i < a->loops.count && any != ALWAYS; i++) {
-        const ef_kloop *loop = a->loops.at[i].loop;
-        a->kernel = a->loops.at[i].kernel;
-        for (unsigned k = 0; k < loop->keeps; k++) {
-            truth one = condition(a, loop->keep[k]);
-            any = one > any ? one : any;
-        }
+    ef_holds any = EF_HOLDS_NEVER;
+    a->at.span[0].from = (double)from;
+    a->at.span[0].to = (double)to - 1;
+    for (uint32_t i = 0; i < a->loops.count && any != EF_HOLDS_ALWAYS; i++) {
+        ef_holds one = ef_loop_holds(&a->at, a->loops.at[i].kernel, a->loops.at[i].loop);
+        any = one > any ? one : any;
     }
     return any;
 }
@@ -164,14 +54,12 @@ static void add_run(asking *a, uint64_t from, uint64_t to)
 /* Halves what is not the same everywhere. */
 static void find_runs(asking *a, uint64_t from, uint64_t to)
 {
-    a->from = (double)from;
-    a->to = (double)to - 1;
-    truth here = any_condition(a);
-    if (a->unknown || here == NEVER)
+    ef_holds here = any_condition(a, from, to);
+    if (a->unknown || here == EF_HOLDS_NEVER)
         return;
-    if (here == ALWAYS) {
+    if (here == EF_HOLDS_ALWAYS) {
         add_run(a, from, to);
-    } else if (to - from == 1 || a->visits > MOST_VISITS) {
+    } else if (to - from == 1 || a->at.visits > MOST_VISITS) {
         a->unknown = true;
     } else {
         find_runs(a, from, from + (to - from) / 2);
@@ -298,6 +186,7 @@ static bool suits(asking *a, state_buffer *buffer)
 static void find_axis(ef_kgraph *g, ef_axis axis)
 {
     asking a = {.g = g, .axis = axis, .found = {.axis = axis}};
+    a.at = (ef_positions){.graph = g, .spans = 1, .span = {{.var = ef_axis_var(axis)}}, .most_visits = MOST_VISITS};
     uint64_t extent = ef_var_at(g->ctx, ef_axis_var(axis))->extent;
     state_buffer *buffer = ef_xcalloc(g->buffers.count + 1, sizeof *buffer);
     for (uint32_t i = 0; i < g->buffers.count; i++)

@@ -467,9 +467,9 @@ static void find_cheapest(ef_extractor *x)
     bool better = true;
     for (uint32_t i = 0; i < n; i++)
         x->slots.at[i].least = 1e300;
-    for (uint32_t round = 1; better; round++) {
+    for (uint32_t round = 1; better && !ef_out_of_budget(x); round++) {
         better = false;
-        for (uint32_t i = n; i-- > 0;) {
+        for (uint32_t i = n; i-- > 0 && !ef_out_of_budget(x);) {
             ef_eslot *s = &x->slots.at[i];
             for (uint32_t k = s->first; k < s->first + s->count; k++) {
                 const ef_option *o = ef_option_at(x, k);

@@ -8,11 +8,11 @@
 #include "target/masked.h"
 #include "target/reads.h"
 #include "target/room.h"
+#include "target/sizes.h"
 
 #define LATENCY_US 0.75 /* of a load from memory, under load */
 #define CACHED_US 0.3   /* of one from the cache; in loops the next ones are under way */
 #define CACHED_STEP_US 0.1
-#define LEAST_COPY 4.0   /* bytes a thread, of a copy that a loop with products asks for iterations before */
 #define RARELY 0.05      /* a part of a tile that most blocks have none of: few wait for it */
 #define LINE 128.0       /* bytes: what a loop along rows finds near when it goes on */
 #define START_US 0.2     /* of a block: its addresses */
@@ -25,7 +25,6 @@
 #define SPECIAL 8.0      /* so many additions */
 #define LOADED 0.3       /* of an element that is loaded: addresses, masks */
 #define CHAINED_US 0.04  /* of an operand that is computed in the iteration and goes through shared memory */
-#define MOST_UNROLLED 16 /* iterations over stored parts */
 #define WARPS_FULL 5.0   /* of a multiprocessor: fewer do not fill its lanes */
 #define WARPS_MATRIX 4.0 /* one for each of its matrix units */
 #define MOST_WARPS 64.0  /* of a multiprocessor */
@@ -54,9 +53,9 @@ struct ef_cost {
     uint32_t number;
     bool *needed; /* by node */
     EF_VEC(load) loads;
-    EF_VEC(ef_kid) work;            /* nodes that compute */
-    double *scratch;                /* by buffer: bytes loaded and stored */
-    double visited[EF_K_MAX_LOOPS]; /* part of a loop */
+    EF_VEC(ef_kid) work;               /* nodes that compute */
+    double *scratch;                   /* by buffer: bytes loaded and stored */
+    ef_masked *masked[EF_K_MAX_LOOPS]; /* by loop */
 };
 
 /* ---- before the schedule is known ---- */
@@ -141,7 +140,7 @@ ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
     c->scratch = ef_xcalloc(graph->buffers.count + 1, sizeof *c->scratch);
     mark_needed(c);
     for (uint32_t i = 0; i < c->k->loops.count && i < EF_K_MAX_LOOPS; i++)
-        c->visited[i] = ef_visited_part(graph, c->k, &c->k->loops.at[i]);
+        c->masked[i] = ef_masked_new(graph, c->k, &c->k->loops.at[i]);
     for (ef_kid id = 0; id < ef_kernel_nodes(c->k); id++) {
         const ef_knode *n = ef_kernel_node(c->k, id);
         if (!c->needed[id] || is_loaded(c, id))
@@ -158,6 +157,9 @@ ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
 
 void ef_cost_free(ef_cost *c)
 {
+    for (uint32_t i = 0; i < EF_K_MAX_LOOPS; i++)
+        if (c->masked[i])
+            ef_masked_free(c->masked[i]);
     free(c->needed);
     free(c->scratch);
     ef_vec_free(&c->loads);
@@ -170,9 +172,11 @@ void ef_cost_free(ef_cost *c)
 typedef struct {
     const ef_cost *c;
     const ef_schedule *s;
-    double blocks, warps, stages, trips[EF_K_MAX_LOOPS];
-    bool unit, unrolled[EF_K_MAX_LOOPS]; /* its iterations stand in the loop around */
-    double latency[EF_K_MAX_LOOPS + 1];  /* of what it loads */
+    ef_sizes sizes;
+    double blocks, warps, stages;
+    double trips[EF_K_MAX_LOOPS]; /* that are visited */
+    bool unit;
+    double latency[EF_K_MAX_LOOPS + 1]; /* of what it loads */
     /* of one block */
     double sectors;                     /* bytes moved, in whole sectors */
     double step_us[EF_K_MAX_LOOPS + 1]; /* of an iteration by itself; the last: without a loop */
@@ -181,32 +185,6 @@ typedef struct {
     double matrix_us, lanes_us; /* of the whole of a multiprocessor's units */
     double before_us;           /* lanes_us of what stands before the loops */
 } block;
-
-static double padded(double extent)
-{
-    return exp2(ceil(log2(extent < 1 ? 1 : extent) - 1e-9));
-}
-
-/* Elements of one dimension of a tile. */
-static double extent(const block *b, const ef_kdim *d)
-{
-    const ef_var *atom;
-    double product = 1;
-    for (unsigned i = 0, count = ef_dim_atoms(b->c->g->ctx, d->dim, &atom); i < count; i++)
-        product *= i == 0 && d->cut != EF_NONE ? (double)ef_sched_tile(b->c->g, b->s, b->c->k, d->cut)
-                                               : (double)ef_sched_var(b->c->g, b->s, atom[i]);
-    return product;
-}
-
-static double elements(const block *b, const ef_knode *n, bool pad)
-{
-    double product = 1;
-    for (unsigned d = 0; d < n->rank && d < EF_MAX_RANK; d++) {
-        double own = extent(b, &n->dim[d]);
-        product *= pad ? padded(own) : own;
-    }
-    return product;
-}
 
 /* How often a block computes a node. */
 static double times(const block *b, const ef_knode *n)
@@ -217,24 +195,10 @@ static double times(const block *b, const ef_knode *n)
     return product;
 }
 
-/* The innermost loop in which a node stands, EF_K_MAX_LOOPS: none; and how often it stands in an iteration of that. */
-static uint32_t place_of(const block *b, const ef_knode *n, double *often)
-{
-    *often = 1;
-    for (uint32_t i = b->c->k->loops.count; i-- > 0;) {
-        if (!(n->loops >> i & 1))
-            continue;
-        if (!b->unrolled[i])
-            return i;
-        *often *= b->trips[i];
-    }
-    return EF_K_MAX_LOOPS;
-}
-
 static void add_step(block *b, const ef_knode *n, double us)
 {
     double often;
-    uint32_t place = place_of(b, n, &often);
+    uint32_t place = ef_innermost(&b->sizes, n, &often);
     b->step_us[place] += us * often;
 }
 
@@ -261,12 +225,14 @@ static double latency_us(const block *b, const ef_knode *n, uint32_t buffer, uns
 /* Bytes of a row of a tile, as far as they lie side by side. */
 static double along_of(const block *b, const ef_knode *n, uint32_t buffer, unsigned row)
 {
-    return row < n->rank ? extent(b, &n->dim[row]) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype) : LINE;
+    return row < n->rank
+               ? ef_extent(&b->sizes, &n->dim[row]) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype)
+               : LINE;
 }
 
 static double tile_bytes(const block *b, const ef_knode *n, uint32_t buffer)
 {
-    return elements(b, n, false) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype);
+    return ef_elements(&b->sizes, n) * ef_dtype_bytes((ef_dtype)b->c->g->buffers.at[buffer].dtype);
 }
 
 static void move_tile(block *b, const ef_knode *n, uint32_t buffer, double part, unsigned row)
@@ -279,7 +245,7 @@ static void move_tile(block *b, const ef_knode *n, uint32_t buffer, double part,
 static void wait_for(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
 {
     double often;
-    uint32_t place = place_of(b, n, &often);
+    uint32_t place = ef_innermost(&b->sizes, n, &often);
     double us = latency_us(b, n, buffer, row, along_of(b, n, buffer, row), place);
     b->latency[place] = fmax(b->latency[place], us);
     if (tile_bytes(b, n, buffer) * often < LEAST_COPY * THREADS * b->warps)
@@ -313,36 +279,36 @@ static void add_lanes(block *b, const ef_knode *n, double additions)
 {
     double us = times(b, n) * lanes_us(b, additions), often;
     b->lanes_us += us;
-    b->before_us += b->c->k->loops.count && place_of(b, n, &often) == EF_K_MAX_LOOPS ? us : 0;
+    b->before_us += b->c->k->loops.count && ef_innermost(&b->sizes, n, &often) == EF_K_MAX_LOOPS ? us : 0;
 }
 
 static void count_product(block *b, const ef_knode *n)
 {
     const ef_knode *x = ef_kernel_node(b->c->k, n->child[0]), *y = ef_kernel_node(b->c->k, n->child[1]);
-    double columns = extent(b, &n->dim[0]), rows = 1, batch = 1, depth = extent(b, &x->dim[0]), often = times(b, n),
-           within;
-    rows = n->rank > 1 ? extent(b, &n->dim[1]) : 1;
+    double columns = ef_extent(&b->sizes, &n->dim[0]), rows = 1, batch = 1, depth = ef_extent(&b->sizes, &x->dim[0]),
+           often = times(b, n), within;
+    rows = n->rank > 1 ? ef_extent(&b->sizes, &n->dim[1]) : 1;
     for (unsigned d = 2; d < n->rank; d++) { /* what one operand has alone is rows or columns */
         bool in_x = d < x->rank && x->dim[d].dim != EF_UNIT, in_y = d < y->rank && y->dim[d].dim != EF_UNIT;
-        *(in_x && in_y ? &batch : in_x ? &rows : &columns) *= extent(b, &n->dim[d]);
+        *(in_x && in_y ? &batch : in_x ? &rows : &columns) *= ef_extent(&b->sizes, &n->dim[d]);
     }
     double rate = b->c->target->matrix[x->dtype == EF_NUM ? EF_F16 : x->dtype] / b->c->target->units;
     if (b->unit && rate > 0) {
-        bool grouped = padded(rows) >= GROUP_ROWS && b->warps >= WARPS_MATRIX;
-        double work = 2 * batch * fmax(padded(rows), PAD_ROWS) * fmax(padded(columns), PAD_COLUMNS) *
-                      fmax(padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
+        bool grouped = ef_padded(rows) >= GROUP_ROWS && b->warps >= WARPS_MATRIX;
+        double work = 2 * batch * fmax(ef_padded(rows), PAD_ROWS) * fmax(ef_padded(columns), PAD_COLUMNS) *
+                      fmax(ef_padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
         b->matrix_us += often * work / (rate * (grouped ? 1 : ALONE)) * 1e6;
         for (unsigned i = 0; i < 2; i++) /* what is computed goes through shared memory */
             if (!is_plain(b->c, n->child[i])) {
-                b->lanes_us += often * lanes_us(b, 2 * elements(b, i ? y : x, true));
+                b->lanes_us += often * lanes_us(b, 2 * ef_padded_elements(&b->sizes, i ? y : x));
                 add_step(b, n, CHAINED_US);
             }
-        double parts = ef_room_parts(b->c->g, b->s, b->c->k, n);
+        double parts = ef_room_parts(&b->sizes, n);
         add_step(b, n, PRODUCT_US * parts + (parts > 1 ? LATENCY_US * (1 + parts / fmax(1, b->stages - 1)) : 0));
-        b->product[place_of(b, n, &within)] = true;
+        b->product[ef_innermost(&b->sizes, n, &within)] = true;
         return;
     }
-    double terms = batch * padded(rows) * padded(columns) * padded(depth);
+    double terms = batch * ef_padded(rows) * ef_padded(columns) * ef_padded(depth);
     b->lanes_us += often * lanes_us(b, 3 * terms); /* spread over the lanes, multiplied, added */
 }
 
@@ -365,7 +331,7 @@ static void count_work(block *b)
             continue;
         }
         bool reduced = n->op == EF_REDUCE;
-        double size = elements(b, reduced ? ef_kernel_node(b->c->k, n->child[0]) : n, true);
+        double size = ef_padded_elements(&b->sizes, reduced ? ef_kernel_node(b->c->k, n->child[0]) : n);
         size = fmax(size, b->warps * THREADS); /* a smaller tile is in all threads */
         add_lanes(b, n, size * additions((ef_op)n->op));
         if (reduced && ef_attr_reducer(n->attr) != EF_RED_SUM) /* sums of whole tiles are added up after the loop */
@@ -373,7 +339,7 @@ static void count_work(block *b)
     }
     for (uint32_t i = 0; i < b->c->loads.count; i++) { /* addresses, masks, conversions */
         const ef_knode *n = ef_kernel_node(b->c->k, b->c->loads.at[i].id);
-        add_lanes(b, n, LOADED * fmax(elements(b, n, true), b->warps * THREADS));
+        add_lanes(b, n, LOADED * fmax(ef_padded_elements(&b->sizes, n), b->warps * THREADS));
     }
 }
 
@@ -382,7 +348,7 @@ static double begin_us(const block *b)
 {
     double first = 0;
     for (uint32_t i = 0; i < b->c->k->loops.count; i++)
-        first = fmax(first, b->unrolled[i] ? 0 : b->latency[i]);
+        first = fmax(first, b->sizes.unrolled[i] ? 0 : b->latency[i]);
     return START_US + b->latency[EF_K_MAX_LOOPS] + first + b->step_us[EF_K_MAX_LOOPS] +
            b->before_us / fmin(1, b->warps / WARPS_FULL);
 }
@@ -395,7 +361,7 @@ static double loops_us(const block *b)
         const ef_knode *node = ef_kernel_node(b->c->k, b->c->k->loops.at[i].node);
         double step = STEP_US + b->step_us[i] + b->latency[i] / fmin(fmax(b->stages - 1, 1), b->trips[i]);
         step += b->product[i] ? b->alone[i] : 0;
-        us += b->unrolled[i] ? 0 : times(b, node) * b->trips[i] * step;
+        us += b->sizes.unrolled[i] ? 0 : times(b, node) * b->trips[i] * step;
     }
     return us;
 }
@@ -432,23 +398,20 @@ static double visited(const block *b, uint32_t loop)
 {
     const ef_kernel *k = b->c->k;
     ef_part_run run[EF_K_MAX_RUNS];
+    double part = ef_masked_part(b->c->masked[loop], b->s);
     uint32_t outer = k->iters.at[k->loops.at[loop].iter].outer;
     if (outer == EF_NONE || ef_sched_runs(b->c->g, b->s, k, outer, run) == 0)
-        return b->c->visited[loop];
+        return part;
     double tile = (double)ef_sched_tile(b->c->g, b->s, k, outer);
     double all = ceil((double)ef_sched_whole(b->c->g, b->s, k, outer) / tile);
-    return fmin(1, b->c->visited[loop] * all / (double)ef_sched_trips(b->c->g, b->s, k, outer));
+    return fmin(1, part * all / (double)ef_sched_trips(b->c->g, b->s, k, outer));
 }
 
 static void measure_loops(block *b)
 {
-    const ef_kernel *k = b->c->k;
-    for (uint32_t i = 0; i < k->loops.count && i < EF_K_MAX_LOOPS; i++) {
-        uint32_t iter = k->loops.at[i].iter;
-        double trips = (double)ef_sched_trips(b->c->g, b->s, k, iter);
-        b->trips[i] = fmax(1, trips * visited(b, i));
-        b->unrolled[i] = trips <= 1 || (k->iters.at[iter].kind == EF_ITER_PICK && trips <= MOST_UNROLLED);
-    }
+    b->sizes = ef_sizes_of(b->c->g, b->s, b->c->k);
+    for (uint32_t i = 0; i < b->c->k->loops.count && i < EF_K_MAX_LOOPS; i++)
+        b->trips[i] = fmax(1, b->sizes.trips[i] * visited(b, i));
 }
 
 double ef_cost_us(const ef_cost *c, const ef_schedule *s)

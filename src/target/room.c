@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "target/reads.h"
+#include "target/sizes.h"
+
 #define THREADS 32.0        /* of a warp */
 #define THREAD_BYTES 1020.0 /* 255 registers of 4 bytes */
 #define OWN_BYTES 64.0  /* that a thread needs besides tiles, where all registers of a unit are those of one block */
@@ -15,40 +18,14 @@
 #define GROUP_WARPS 4.0
 #define GROUP_SHARED 200e3 /* bytes of shared memory that devices with such products have at least */
 #define BESIDES 1.35       /* addresses, and operands that are read ahead, for each byte of terms and operands */
-#define MOST_UNROLLED 16u  /* iterations over stored parts */
 #define COMPUTED_BYTES 4.0 /* of an element that is computed in a loop: in float32 */
 #define LEAST_BYTES 2.0    /* of an element in a register; truth values are in predicates, or computed again */
 
-static double padded(uint64_t extent)
+/* Of how many tensors elements come from memory, moved at most; 0: they are computed. */
+static unsigned loaded_from(const ef_sizes *z, ef_kid id)
 {
-    return exp2(ceil(log2((double)(extent ? extent : 1))));
-}
-
-/* Elements of a node's tile. */
-static double elements(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *n)
-{
-    double product = 1;
-    for (unsigned d = 0; d < n->rank; d++) {
-        const ef_var *atom;
-        double own = 1;
-        for (unsigned i = 0, count = ef_dim_atoms(g->ctx, n->dim[d].dim, &atom); i < count; i++)
-            own *= i == 0 && n->dim[d].cut != EF_NONE ? (double)ef_sched_tile(g, s, k, n->dim[d].cut)
-                                                      : (double)ef_sched_var(g, s, atom[i]);
-        product *= padded((uint64_t)own);
-    }
-    return product;
-}
-
-/* Whether elements come from memory as they are. */
-static bool is_loaded(const ef_kernel *k, ef_kid id)
-{
-    for (;;) {
-        const ef_knode *n = ef_kernel_node(k, id);
-        bool moves = n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE);
-        if (!moves || n->count != 1)
-            return n->op == EF_K_BUFFER;
-        id = n->child[0];
-    }
+    ef_read reads[EF_MOST_READS];
+    return ef_kernel_reads(z->g, z->k, id, reads);
 }
 
 static bool is_computed(const ef_knode *n)
@@ -69,31 +46,23 @@ static bool becomes_state(const ef_kernel *k, const ef_knode *n)
     return false;
 }
 
-static double states(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k)
+static double states(const ef_sizes *z)
 {
+    const ef_kernel *k = z->k;
     double bytes = 0;
     for (uint32_t l = 0; l < k->loops.count; l++) {
         double own = 0;
         for (unsigned i = 0; i < k->loops.at[l].leaves; i++)
-            own += 4 * elements(g, s, k, ef_kernel_node(k, k->loops.at[l].state[i]));
+            own += 4 * ef_padded_elements(z, ef_kernel_node(k, k->loops.at[l].state[i]));
         bytes = fmax(bytes, own); /* loops may stand one after the other */
     }
     return bytes;
 }
 
-/* The tile of one dimension, padded. */
-static double extent(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_kdim *dim)
-{
-    const ef_knode one = {.rank = 1, .dim = {*dim}};
-    return elements(g, s, k, &one);
-}
-
 /* ---- shared memory ---- */
 
 typedef struct {
-    const ef_kgraph *g;
-    const ef_schedule *s;
-    const ef_kernel *k;
+    const ef_sizes *z;
     double stages, warps;
     bool groups;                                                   /* the device has products of four warps together */
     bool *loaded;                                                  /* by node: counted */
@@ -103,66 +72,44 @@ typedef struct {
     double parts, converted; /* bytes of the parts of a product; of operands that are computed */
 } staging;
 
-/* Few stored parts are read together, in the loop around. */
-static bool is_unrolled(const staging *t, uint32_t loop)
-{
-    uint32_t iter = t->k->loops.at[loop].iter;
-    uint64_t trips = ef_sched_trips(t->g, t->s, t->k, iter);
-    return trips == 1 || (t->k->iters.at[iter].kind == EF_ITER_PICK && trips <= MOST_UNROLLED);
-}
-
-/* The innermost loop that is printed as one, and how often the node stands in it. */
-static uint32_t loop_of(const staging *t, const ef_knode *n, double *often)
-{
-    *often = 1;
-    for (uint32_t i = n->loops ? t->k->loops.count : 0; i-- > 0;) {
-        if (!(n->loops >> i & 1))
-            continue;
-        if (!is_unrolled(t, i))
-            return i;
-        *often *= (double)ef_sched_trips(t->g, t->s, t->k, t->k->loops.at[i].iter);
-    }
-    return EF_K_MAX_LOOPS;
-}
-
 static void find_nests(staging *t)
 {
     double often;
-    for (uint32_t i = 0; i < t->k->loops.count && i < EF_K_MAX_LOOPS; i++)
-        if (!is_unrolled(t, i))
-            t->holds[loop_of(t, ef_kernel_node(t->k, t->k->loops.at[i].node), &often)] = true;
+    for (uint32_t i = 0; i < t->z->k->loops.count && i < EF_K_MAX_LOOPS; i++)
+        if (!t->z->unrolled[i])
+            t->holds[ef_innermost(t->z, ef_kernel_node(t->z->k, t->z->k->loops.at[i].node), &often)] = true;
 }
 
 static double bytes_of(const staging *t, ef_kid id)
 {
-    const ef_knode *n = ef_kernel_node(t->k, id);
-    return elements(t->g, t->s, t->k, n) * ef_dtype_bytes((ef_dtype)n->dtype);
+    const ef_knode *n = ef_kernel_node(t->z->k, id);
+    return ef_padded_elements(t->z, n) * ef_dtype_bytes((ef_dtype)n->dtype);
 }
 
 /* Whether a block computes several products at a time. */
 static bool is_batched(const staging *t, const ef_knode *n)
 {
-    const ef_knode *b = ef_kernel_node(t->k, n->child[1]);
+    const ef_knode *b = ef_kernel_node(t->z->k, n->child[1]);
     double batch = 1; /* what one operand has alone is rows or columns */
     for (unsigned d = 2; d < n->rank && d < b->rank && d < EF_MAX_RANK; d++)
-        batch *= b->dim[d].dim == EF_UNIT ? 1 : extent(t->g, t->s, t->k, &n->dim[d]);
+        batch *= b->dim[d].dim == EF_UNIT ? 1 : ef_padded_extent(t->z, &n->dim[d]);
     return batch > 1;
 }
 
 /* How many times as large an operand of the matrix unit is because it has fewer rows or columns than that takes. */
 static double padding(const staging *t, const ef_knode *n, unsigned operand)
 {
-    const ef_knode *x = ef_kernel_node(t->k, n->child[operand]);
-    double depth = extent(t->g, t->s, t->k, &ef_kernel_node(t->k, n->child[0])->dim[0]);
-    return is_batched(t, n) ? 1 : fmax(1, LEAST_ROWS / (elements(t->g, t->s, t->k, x) / depth));
+    const ef_knode *x = ef_kernel_node(t->z->k, n->child[operand]);
+    double depth = ef_padded_extent(t->z, &ef_kernel_node(t->z->k, n->child[0])->dim[0]);
+    return is_batched(t, n) ? 1 : fmax(1, LEAST_ROWS / (ef_padded_elements(t->z, x) / depth));
 }
 
 /* A product whose operands are too large goes on in parts of its inner dimension, a loop of its own. */
 static bool goes_in_parts(const staging *t, const ef_knode *n, double *part)
 {
-    double most = 0, depth = extent(t->g, t->s, t->k, &ef_kernel_node(t->k, n->child[0])->dim[0]), now = depth;
+    double most = 0, depth = ef_padded_extent(t->z, &ef_kernel_node(t->z->k, n->child[0])->dim[0]), now = depth;
     for (unsigned i = 0; i < 2; i++)
-        most = fmax(most, elements(t->g, t->s, t->k, ef_kernel_node(t->k, n->child[i])));
+        most = fmax(most, ef_padded_elements(t->z, ef_kernel_node(t->z->k, n->child[i])));
     while (most > PART && now > LEAST_ROWS) {
         most /= 2;
         now /= 2;
@@ -171,10 +118,10 @@ static bool goes_in_parts(const staging *t, const ef_knode *n, double *part)
     return now < depth;
 }
 
-double ef_room_parts(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *product)
+double ef_room_parts(const ef_sizes *z, const ef_knode *product)
 {
     double part;
-    const staging t = {.g = g, .s = s, .k = k};
+    const staging t = {.z = z};
     goes_in_parts(&t, product, &part);
     return 1 / part;
 }
@@ -182,8 +129,8 @@ double ef_room_parts(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *
 /* Whether four warps work on a product together, with operands from shared memory. */
 static bool is_grouped(const staging *t, const ef_knode *n)
 {
-    const ef_knode *a = ef_kernel_node(t->k, n->child[0]);
-    double rows = elements(t->g, t->s, t->k, a) / extent(t->g, t->s, t->k, &a->dim[0]);
+    const ef_knode *a = ef_kernel_node(t->z->k, n->child[0]);
+    double rows = ef_padded_elements(t->z, a) / ef_padded_extent(t->z, &a->dim[0]);
     return t->groups && !is_batched(t, n) && rows >= GROUP_ROWS && t->warps >= GROUP_WARPS;
 }
 
@@ -196,9 +143,9 @@ static double ahead(const staging *t, bool grouped)
 static void count_load(staging *t, ef_kid id, bool of_product, double padding)
 {
     double often;
-    if (t->loaded[id] || !is_loaded(t->k, id))
+    if (t->loaded[id] || !loaded_from(t->z, id))
         return;
-    uint32_t loop = loop_of(t, ef_kernel_node(t->k, id), &often);
+    uint32_t loop = ef_innermost(t->z, ef_kernel_node(t->z->k, id), &often);
     t->loaded[id] = true;
     *(of_product ? &t->operand[loop] : &t->other[loop]) += often * padding * bytes_of(t, id);
 }
@@ -206,7 +153,7 @@ static void count_load(staging *t, ef_kid id, bool of_product, double padding)
 static void count_product(staging *t, const ef_knode *n)
 {
     double part, often, bytes = 0;
-    uint32_t loop = loop_of(t, n, &often);
+    uint32_t loop = ef_innermost(t->z, n, &often);
     bool grouped = is_grouped(t, n);
     if (goes_in_parts(t, n, &part)) {
         for (unsigned i = 0; i < 2; i++) {
@@ -219,7 +166,7 @@ static void count_product(staging *t, const ef_knode *n)
     }
     t->grouped[loop] = t->grouped[loop] || grouped;
     for (unsigned i = 0; i < 2; i++)
-        if (is_loaded(t->k, n->child[i]))
+        if (loaded_from(t->z, n->child[i]))
             count_load(t, n->child[i], true, padding(t, n, i));
         else if (!grouped || i == 1)
             t->converted = fmax(t->converted, padding(t, n, i) * bytes_of(t, n->child[i]));
@@ -230,18 +177,18 @@ static double staged(staging *t, bool unit)
 {
     double most = 0;
     find_nests(t);
-    for (ef_kid id = 0; id < ef_kernel_nodes(t->k); id++) {
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->z->k); id++) {
         double often;
-        const ef_knode *n = ef_kernel_node(t->k, id);
+        const ef_knode *n = ef_kernel_node(t->z->k, id);
         if (n->op != EF_TILE_MATMUL)
             continue;
-        t->product[loop_of(t, n, &often)] = true;
+        t->product[ef_innermost(t->z, n, &often)] = true;
         if (unit)
             count_product(t, n);
     }
-    for (ef_kid id = 0; id < ef_kernel_nodes(t->k); id++)
-        for (unsigned i = 0; !is_loaded(t->k, id) && i < ef_kernel_node(t->k, id)->count; i++)
-            count_load(t, ef_kernel_node(t->k, id)->child[i], false, 1);
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->z->k); id++)
+        for (unsigned i = 0, count = loaded_from(t->z, id) ? 0 : ef_kernel_node(t->z->k, id)->count; i < count; i++)
+            count_load(t, ef_kernel_node(t->z->k, id)->child[i], false, 1);
     for (uint32_t i = 0; i < EF_K_MAX_LOOPS; i++) {
         double other = t->product[i] && !t->holds[i] && t->stages > 1 ? t->other[i] : 0;
         most = fmax(most, t->holds[i] ? t->operand[i] : (t->operand[i] + other) * ahead(t, t->grouped[i]));
@@ -253,13 +200,14 @@ static double staged(staging *t, bool unit)
 
 /* Elements of a tile that is added up along one of its dimensions: it goes on in parts of the longest variable of that
  * dimension, the others stay whole. */
-static double walked(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, double all, const ef_kdim *along)
+static double walked(const ef_sizes *z, double all, const ef_kdim *along)
 {
     const ef_var *atom;
     double longest = 1;
-    for (unsigned i = 0, count = ef_dim_atoms(g->ctx, along->dim, &atom); i < count; i++)
-        longest = fmax(longest, padded(i == 0 && along->cut != EF_NONE ? ef_sched_tile(g, s, k, along->cut)
-                                                                       : ef_sched_var(g, s, atom[i])));
+    for (unsigned i = 0, count = ef_dim_atoms(z->g->ctx, along->dim, &atom); i < count; i++)
+        longest = fmax(longest,
+                       ef_padded(i == 0 && along->cut != EF_NONE ? (double)ef_sched_tile(z->g, z->s, z->k, along->cut)
+                                                                 : (double)ef_sched_var(z->g, z->s, atom[i])));
     while (all > PART && longest > LEAST_ROWS) {
         longest /= 2;
         all /= 2;
@@ -284,22 +232,23 @@ static bool has_side(const ef_kernel *k, const ef_knode *n, bool columns)
 
 /* Elements of the tile of a product: its terms, with the inner dimension when they are added up outside of the matrix
  * unit, as they are where there are no columns. */
-static double product(const ef_kgraph *g, const ef_schedule *s, const ef_kernel *k, const ef_knode *n, bool unit)
+static double product(const ef_sizes *z, const ef_knode *n, bool unit)
 {
+    const ef_kernel *k = z->k;
     const ef_kdim *inner = &ef_kernel_node(k, n->child[0])->dim[0];
-    double own = elements(g, s, k, n);
+    double own = ef_padded_elements(z, n);
     if (unit && has_side(k, n, true))
         return has_side(k, n, false) ? own : own * LEAST_ROWS;
-    return walked(g, s, k, own * extent(g, s, k, inner), inner);
+    return walked(z, own * ef_padded_extent(z, inner), inner);
 }
 
 /* What the threads hold of the operands of a product on the matrix unit, in bytes: warps that share rows or columns
  * each have their own copy. */
 static double fragments(const staging *t, const ef_knode *n)
 {
-    const ef_knode *a = ef_kernel_node(t->k, n->child[0]);
+    const ef_knode *a = ef_kernel_node(t->z->k, n->child[0]);
     bool lone = n->rank < 2 || n->dim[1].dim == EF_UNIT, batched = is_batched(t, n);
-    double part, rows = elements(t->g, t->s, t->k, a) / extent(t->g, t->s, t->k, &a->dim[0]);
+    double part, rows = ef_padded_elements(t->z, a) / ef_padded_extent(t->z, &a->dim[0]);
     double across = fmin(t->warps, fmax(1, rows / LEAST_ROWS));
     goes_in_parts(t, n, &part);
     if (is_grouped(t, n))
@@ -311,23 +260,25 @@ static double fragments(const staging *t, const ef_knode *n)
 ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, const ef_target *target)
 {
     const ef_kernel *k = g->kernels.at[kernel];
-    double warps = (double)ef_sched_value(g, s, kernel, EF_PARAM_WARPS), tile = 0, held = states(g, s, k);
+    double warps = (double)ef_sched_value(g, s, kernel, EF_PARAM_WARPS), tile = 0;
     ef_room room = {.register_room = fmin(target->register_bytes - THREADS * OWN_BYTES * warps,
                                           THREADS * THREAD_BYTES * fmax(warps, 1))};
     bool unit = ef_sched_value(g, s, kernel, EF_PARAM_UNIT) != 0;
-    staging t = {.g = g, .s = s, .k = k, .warps = warps, .groups = target->shared_bytes >= GROUP_SHARED};
+    const ef_sizes sizes = ef_sizes_of(g, s, k), *z = &sizes;
+    staging t = {.z = z, .warps = warps, .groups = target->shared_bytes >= GROUP_SHARED};
     t.stages = (double)ef_sched_value(g, s, kernel, EF_PARAM_STAGES);
+    double held = states(z);
     double beside = 0; /* the largest tile that a loop computes while it has its states */
     double summed = 0; /* terms of products that loops add up */
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         double bytes =
-            is_computed(n) ? elements(g, s, k, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), LEAST_BYTES) : 0;
+            is_computed(n) ? ef_padded_elements(z, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), LEAST_BYTES) : 0;
         tile = fmax(tile, bytes);
         if (n->loops && is_computed(n) && !becomes_state(k, n))
-            beside = fmax(beside, elements(g, s, k, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), COMPUTED_BYTES));
+            beside = fmax(beside, ef_padded_elements(z, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), COMPUTED_BYTES));
         if (n->op == EF_TILE_MATMUL) {
-            double terms = product(g, s, k, n, unit), on_unit = 4 * terms;
+            double terms = product(z, n, unit), on_unit = 4 * terms;
             double held_too = unit ? fragments(&t, n) : 0;
             on_unit = held_too > 0 ? BESIDES * (on_unit + held_too) : on_unit;
             if (n->loops)
@@ -338,7 +289,7 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
         }
         if (n->op == EF_REDUCE) {
             const ef_knode *x = ef_kernel_node(k, n->child[0]);
-            double all = elements(g, s, k, x), part = walked(g, s, k, all, &x->dim[ef_attr_reduce_at(n->attr)]);
+            double all = ef_padded_elements(z, x), part = walked(z, all, &x->dim[ef_attr_reduce_at(n->attr)]);
             room.elements = fmax(room.elements, part < all ? 0 : all);
         }
     }

@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
     const ef_program *program; /* of the part */
     uint32_t heavy;            /* products and reductions of long dimensions */
-    double estimate_us; /* of the partition: the larger of arithmetic and traffic at the boundary, and a launch */
+    double estimate_us;        /* of the partition: arithmetic, traffic at the boundary and a launch, added */
     uint32_t enodes, eclasses, iterations;
     ef_stop stop; /* why saturation ended */
     double saturation_s, extraction_s;

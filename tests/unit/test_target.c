@@ -299,20 +299,117 @@ static void test_cost(void **state)
     release(&l);
 }
 
-/* A causal loop visits half of its iterations, and a window what it leaves. */
+/* How much is visited of a loop over keys, in tiles, for queries in tiles: what masked.c says, and what is. */
+typedef struct {
+    const char *text;
+    bool (*holds)(int64_t query, int64_t key); /* as far as it follows from positions */
+} condition;
+
+static bool is_causal(int64_t q, int64_t k)
+{
+    return k <= q;
+}
+
+static bool is_in_window(int64_t q, int64_t k)
+{
+    return k <= q && q - k < 100;
+}
+
+static bool is_last_1024(int64_t q, int64_t k)
+{
+    (void)q;
+    return k >= 4096 - 1024;
+}
+
+static bool is_last_64(int64_t q, int64_t k)
+{
+    (void)q;
+    return k >= 4096 - 64;
+}
+
+static bool is_last_16(int64_t q, int64_t k)
+{
+    (void)q;
+    return k >= 4096 - 16;
+}
+
+static bool is_first_or_last(int64_t q, int64_t k)
+{
+    (void)q;
+    return k < 4 || k >= 4096 - 128;
+}
+
+static bool is_any(int64_t q, int64_t k)
+{
+    (void)q;
+    (void)k;
+    return true;
+}
+
+static const condition conditions[] = {{"le(col, row)", is_causal},
+                                       {"and(le(col, row), lt(sub(row, col), 100))", is_in_window},
+                                       {"ge(col, 3072)", is_last_1024},
+                                       {"ge(add(mul(col, 2), 64), 8128)", is_last_64 /* 2 k >= 8064 */},
+                                       {"not(lt(col, 4080))", is_last_16},
+                                       {"or(lt(col, 4), ge(col, 3968))", is_first_or_last},
+                                       {"gt(xt, 0)", is_any}};
+
+#define POSITIONS 4096
+
+static double visited(const condition *c, int64_t queries, int64_t keys)
+{
+    uint64_t met = 0;
+    for (int64_t q = 0; q < POSITIONS; q += queries)
+        for (int64_t k = 0; k < POSITIONS; k += keys) {
+            bool any = false;
+            for (int64_t i = 0; i < queries && !any; i++)
+                for (int64_t j = 0; j < keys && !any; j++)
+                    any = c->holds(q + i, k + j);
+            met += any;
+        }
+    return (double)met * (double)(queries * keys) / ((double)POSITIONS * POSITIONS);
+}
+
+/* Masks of positions leave out the tiles that they empty, as far as a schedule cuts them; others leave out nothing. */
 static void test_visited_part(void **state)
 {
     (void)state;
-    loaded l = load("tests/derivations/mha_prefill_b1_rolling.ef");
-    const ef_kernel *k = l.graph->kernels.at[0];
-    double part = ef_visited_part(l.graph, k, &k->loops.at[0]);
-    if (!(part > 0.35 && part < 0.65))
-        fail_msg("%g of a causal loop", part);
-    release(&l);
-    l = load("tests/derivations/mha_decode_b16_rolling.ef");
-    k = l.graph->kernels.at[0];
-    assert_true(ef_visited_part(l.graph, k, &k->loops.at[0]) == 1);
-    release(&l);
+    static const char format[] =
+        "program masked\ndim q = 4096\ndim s = 4096\ninput x: f32[q, s]\n"
+        "row = replicate[s.1](reshape[q, 1](partition[-1, q.0](iota[q])))\n"
+        "col = partition[-1, s.1](replicate[q.0](iota[s]))\nxt = partition[-1, s.1](partition[-2, q.0](x))\n"
+        "kept = select(%s, xt, -inf)\n"
+        "output o = combination[-2, q.0](reduce[max, s.1](reduce[max, -1](kept)))\n";
+    static const uint64_t tiles[][2] = {{64, 64}, {1, 16}, {128, 32}, {512, 1024}};
+    for (size_t c = 0; c < sizeof conditions / sizeof *conditions; c++) {
+        char text[1024];
+        ef_diag diag = {0};
+        loaded l = {.ctx = ef_ctx_new()};
+        snprintf(text, sizeof text, format, conditions[c].text);
+        l.program = ef_program_parse(l.ctx, text, strlen(text), "masked", &diag);
+        l.graph = l.program ? ef_kgraph_new(l.program, &diag) : NULL;
+        if (!l.graph) {
+            fail_msg("%s", diag.text);
+            return;
+        }
+        const ef_kernel *k = l.graph->kernels.at[0];
+        assert_int_equal(k->loops.at[0].keeps > 0, 1);
+        ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, 132);
+        ef_masked *masked = ef_masked_new(l.graph, k, &k->loops.at[0]);
+        for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
+            set(&l, &schedule, "q.0", tiles[t][0]);
+            set(&l, &schedule, "s.1", tiles[t][1]);
+            double part = ef_masked_part(masked, &schedule);
+            double is = visited(&conditions[c], (int64_t)tiles[t][0], (int64_t)tiles[t][1]);
+            if (fabs(part - is) > (strstr(conditions[c].text, "row") ? 0.04 : 1e-9) * is)
+                fail_msg("%s in tiles of %u and %u: %g, not %g", conditions[c].text, (unsigned)tiles[t][0],
+                         (unsigned)tiles[t][1], part, is);
+            assert_true(part == ef_masked_part(masked, &schedule));
+        }
+        ef_masked_free(masked);
+        ef_schedule_free(&schedule);
+        release(&l);
+    }
 }
 
 /* The search for a first schedule finds one with room that costs no more than the guess, the same one always. */
