@@ -220,7 +220,7 @@ static void draw_input(const ef_kgraph *g, const ef_schedule *s, uint32_t input,
     ef_rng rng = {seed * 1000003 + input};
     uint64_t count = ef_sched_buffer(g, s, input), row = b->rank ? ef_sched_dim(g, s, b->dim[0]) : 1;
     bool mask = strstr(b->name, "mask"), single = count == row, periodic = count > PERIOD;
-    double unit = size.unit * unit_of(g, s, input);
+    double unit = ef_dtype_is_float(dtype) ? size.unit * unit_of(g, s, input) : 1;
     bool summed = input < 64 && g->summed >> input & 1;
     for (uint64_t e = 0; e < (periodic ? PERIOD : count); e++) {
         bool blank = !periodic && (single ? draw == EF_DRAW_ZERO && input == 0 : BLANK_ROW(e / row));

@@ -31,7 +31,7 @@ ef_data ef_data_new(const ef_kgraph *graph, const ef_schedule *schedule);
 void ef_data_free(ef_data *data);
 /* How far inputs of a draw are from normal numbers: `unit` is what all are multiplied with, `scale` what they are
  * besides, or how far off centre the shifted ones are before. Weights are divided by the square root of what they are
- * contracted over, too. */
+ * contracted over, too. Integers are from 0 to 7 whatever the size. */
 typedef struct {
     double unit, scale;
 } ef_draw_size;

@@ -186,6 +186,35 @@ static void test_off_centre(void **state)
     ef_ctx_free(ctx);
 }
 
+/* How large inputs are drawn is a matter of floats: integers take all of their values. */
+static void test_integers(void **state)
+{
+    (void)state;
+    static const char text[] = "program pick\ndim m = 64\ndim n = 64\ninput i: i32[m, n]\ninput j: i64[m, n]\n"
+                               "output y = add(i, i)\noutput z = add(j, j)\n";
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "pick", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_eager(program, &diag) : NULL;
+    assert_string_equal(diag.text, "");
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 1);
+    ef_data data = ef_data_new(graph, &schedule);
+    for (ef_draw draw = EF_DRAW_NORMAL; draw < EF_DRAW_COUNT; draw++) {
+        bool seen[2][8] = {{false}};
+        ef_data_draw(graph, &schedule, &data, draw, (ef_draw_size){0.3, ef_draw_scale(draw, 0)}, 1);
+        for (int i = 0; i < 2; i++)
+            for (uint64_t e = 0; e < 64 * 64; e++)
+                seen[i][(int)ef_element_get(i ? EF_I64 : EF_I32, data.in[i], e)] = true;
+        for (int x = 0; x < 8; x++)
+            assert_true(seen[0][x] && seen[1][x]);
+    }
+    ef_data_free(&data);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 /* Weights are what is contracted as a second operand along a dimension of its own, wherever they stand among the
  * inputs: factors of a factored weight as well, and neither what is normalised with nor keys, which are computed. */
 static void test_weights(void **state)
@@ -213,8 +242,8 @@ static void test_weights(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_whole),
-                                       cmocka_unit_test(test_names), cmocka_unit_test(test_off_centre),
-                                       cmocka_unit_test(test_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),   cmocka_unit_test(test_whole),
+                                       cmocka_unit_test(test_names),    cmocka_unit_test(test_off_centre),
+                                       cmocka_unit_test(test_integers), cmocka_unit_test(test_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
