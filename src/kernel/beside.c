@@ -34,23 +34,11 @@ typedef struct {
 
 /* ---- what a kernel reads ---- */
 
-static void mark_needed(const ef_kernel *k, ef_kid id, bool *needed)
-{
-    const ef_knode *n = ef_kernel_node(k, id);
-    if (needed[id])
-        return;
-    needed[id] = true;
-    for (unsigned i = 0; i < n->count; i++)
-        mark_needed(k, n->child[i], needed);
-    for (unsigned i = 0; n->op == EF_K_LOOP && i < k->loops.at[n->attr].leaves; i++)
-        mark_needed(k, k->loops.at[n->attr].next[i], needed);
-}
-
 static bool *needed_nodes(const ef_kernel *k)
 {
     bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
     for (uint32_t i = 0; i < k->stores.count; i++)
-        mark_needed(k, k->stores.at[i].value, needed);
+        ef_kernel_need(k, k->stores.at[i].value, needed);
     return needed;
 }
 
@@ -480,12 +468,17 @@ static void replace(ef_kgraph *g, uint32_t a, uint32_t b, ef_kernel *merged, con
     free(place);
 }
 
+/* Whether one kernel may have the loops of both. */
+static bool few_loops(const ef_kgraph *g, uint32_t a, uint32_t b)
+{
+    return g->kernels.at[a]->loops.count + g->kernels.at[b]->loops.count <= EF_K_MAX_LOOPS;
+}
+
 /* Whether two kernels can be one, and that is worth it. */
 static bool suit(const ef_kgraph *g, uint32_t a, uint32_t b)
 {
     const ef_kernel *x = g->kernels.at[a], *y = g->kernels.at[b];
-    return same_grid(x, y) && x->loops.count + y->loops.count <= EF_K_MAX_LOOPS &&
-           ((!has_product(x) && !has_product(y)) || share_tiles(g, x, y));
+    return same_grid(x, y) && few_loops(g, a, b) && ((!has_product(x) && !has_product(y)) || share_tiles(g, x, y));
 }
 
 static bool merge_some(ef_kgraph *g)
@@ -570,7 +563,7 @@ static bool absorb(ef_kgraph *g, uint32_t at)
     ef_kernel *with[FEW_READERS];
     for (uint32_t i = at + 1; i < g->kernels.count; i++)
         if (reads(g->kernels.at[i], g->kernels.at[at])) {
-            if (count == FEW_READERS)
+            if (count == FEW_READERS || !few_loops(g, at, i))
                 return false;
             reader[count++] = i;
         }

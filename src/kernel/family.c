@@ -37,21 +37,21 @@ static void print_dims(const ef_kgraph *g, const ef_kernel *k, const ef_knode *n
     ef_strbuf_puts(out, "]");
 }
 
-static void mark(const ef_kernel *k, ef_kid id, bool *needed)
+void ef_kernel_need(const ef_kernel *k, ef_kid id, bool *needed)
 {
     const ef_knode *node = ef_kernel_node(k, id);
     if (needed[id])
         return;
     needed[id] = true;
     for (unsigned i = 0; i < node->count; i++)
-        mark(k, node->child[i], needed);
+        ef_kernel_need(k, node->child[i], needed);
     if (node->op != EF_K_LOOP)
         return;
     const ef_kloop *loop = &k->loops.at[node->attr];
     for (unsigned i = 0; i < loop->leaves; i++)
-        mark(k, loop->next[i], needed);
+        ef_kernel_need(k, loop->next[i], needed);
     for (unsigned i = 0; i < loop->keeps; i++)
-        mark(k, loop->keep[i], needed);
+        ef_kernel_need(k, loop->keep[i], needed);
 }
 
 static void print_attr(const ef_kgraph *g, const ef_kernel *k, const ef_knode *node, ef_strbuf *out)
@@ -113,7 +113,7 @@ static void print_kernel(const ef_kgraph *g, const ef_kernel *k, ef_strbuf *out)
     }
     ef_strbuf_puts(out, ")\n");
     for (uint32_t s = 0; s < k->stores.count; s++)
-        mark(k, k->stores.at[s].value, needed);
+        ef_kernel_need(k, k->stores.at[s].value, needed);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
         if (needed[id])
             print_node(g, k, id, out);

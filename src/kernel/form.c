@@ -498,18 +498,14 @@ static bool add_output(ef_former *f, const ef_named *output)
 
 /* ---- what nobody reads ---- */
 
-static void mark_read(const ef_kernel *k, ef_kid id, bool *seen, bool *read)
+/* The buffers that some nodes of a kernel read. */
+static void add_read(const ef_kernel *k, const bool *needed, bool *read)
 {
-    const ef_knode *node = ef_kernel_node(k, id);
-    if (seen[id])
-        return;
-    seen[id] = true;
-    if (node->op == EF_K_BUFFER)
-        read[node->attr] = true;
-    for (unsigned i = 0; i < node->count; i++)
-        mark_read(k, node->child[i], seen, read);
-    for (unsigned i = 0; node->op == EF_K_LOOP && i < k->loops.at[node->attr].leaves; i++)
-        mark_read(k, k->loops.at[node->attr].next[i], seen, read);
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *node = ef_kernel_node(k, id);
+        if (needed[id] && node->op == EF_K_BUFFER)
+            read[node->attr] = true;
+    }
 }
 
 /* Keeps the stores of a kernel that a later one or an output needs, and notes what they read. False when none is left.
@@ -517,16 +513,17 @@ static void mark_read(const ef_kernel *k, ef_kid id, bool *seen, bool *read)
 static bool prune_stores(const ef_kgraph *g, ef_kernel *k, bool *read)
 {
     uint32_t kept = 0;
-    bool *seen = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *seen);
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
     for (uint32_t i = 0; i < k->stores.count; i++) {
         ef_kstore store = k->stores.at[i];
         if (g->buffers.at[store.buffer].kind != EF_BUFFER_OUTPUT && !read[store.buffer])
             continue;
-        mark_read(k, store.value, seen, read);
+        ef_kernel_need(k, store.value, needed);
         k->stores.at[kept++] = store;
     }
     k->stores.count = kept;
-    free(seen);
+    add_read(k, needed, read);
+    free(needed);
     return kept > 0;
 }
 
@@ -585,17 +582,18 @@ static void find_lives(ef_kgraph *g)
         g->buffers.at[i].born = EF_NONE;
     for (uint32_t i = 0; i < g->kernels.count; i++) {
         const ef_kernel *k = g->kernels.at[i];
-        bool *seen = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *seen);
+        bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
         memset(read, 0, g->buffers.count * sizeof *read);
         for (uint32_t s = 0; s < k->stores.count; s++) {
             ef_kbuffer *b = &g->buffers.at[k->stores.at[s].buffer];
             b->born = b->dies = i;
-            mark_read(k, k->stores.at[s].value, seen, read);
+            ef_kernel_need(k, k->stores.at[s].value, needed);
         }
+        add_read(k, needed, read);
         for (uint32_t b = 0; b < g->buffers.count; b++)
             if (read[b])
                 g->buffers.at[b].dies = i;
-        free(seen);
+        free(needed);
     }
     free(read);
 }

@@ -184,6 +184,8 @@ static inline uint32_t ef_kernel_nodes(const ef_kernel *kernel)
 }
 /* The loop that a node belongs to, EF_NONE: none. Loops are numbered from the outside inwards. */
 uint32_t ef_knode_region(const ef_knode *node);
+/* Marks a node and what it needs: operands, and of a loop its body and its conditions. `needed`: by node. */
+void ef_kernel_need(const ef_kernel *kernel, ef_kid id, bool *needed);
 /* A name of a node's operator. */
 const char *ef_knode_op_name(const ef_knode *node);
 /* The execution structure as text: kernels, iterators, nodes, buffers, without names of values. Two candidates of one

@@ -7,6 +7,7 @@
 #include "batch.h"
 #include "codegen/oracle.h"
 #include "codegen/triton.h"
+#include "kernel/lower.h"
 #include "target/room.h"
 #include "tune/families.h"
 
@@ -626,6 +627,59 @@ static void single_numbers_are_computed_where_they_are_used(void **state)
     }
 }
 
+/* No kernel takes more loops upon itself than one may have. */
+static void small_kernels_stay_where_loops_are_too_many(void **state)
+{
+    enum { SUMS = 70 };
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_strbuf text = {0};
+    uint32_t loops = 0;
+    ef_strbuf_printf(&text, "program chain\ndim d = 4\ndim m = 5\ninput x: f32[m]\n");
+    for (int i = 0; i < SUMS; i++)
+        ef_strbuf_printf(&text, "input a%d: f32[d]\n", i);
+    for (int i = 0; i < SUMS; i++) {
+        ef_strbuf_printf(&text, "s%d = reshape[](reduce[sum, d.1](reduce[sum, -1](view[d.1](a%d))))\n", i, i);
+        if (i == 0)
+            ef_strbuf_printf(&text, "t0 = exp(s0)\n");
+        else
+            ef_strbuf_printf(&text, "t%d = exp(add(t%d, s%d))\n", i, i - 1, i);
+        if (i % 10 == 9) /* is used twice, so it has a kernel of its own */
+            ef_strbuf_printf(&text, "output y%d = mul(x, t%d)\n", i, i);
+    }
+    ef_kgraph *graph = graph_of_text(ctx, text.text);
+    assert_true(graph->kernels.count > 1);
+    for (uint32_t k = 0; k < graph->kernels.count; k++) {
+        assert_true(graph->kernels.at[k]->loops.count <= EF_K_MAX_LOOPS);
+        loops += graph->kernels.at[k]->loops.count;
+    }
+    assert_true(loops >= SUMS);
+    ef_kgraph_free(graph);
+    ef_strbuf_free(&text);
+    ef_ctx_free(ctx);
+}
+
+/* What a loop needs is what its body and its conditions read. */
+static void conditions_are_needed(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/causal_small_rolling.ef");
+    ef_kernel *k = graph->kernels.at[0];
+    ef_knode unread = {.op = EF_K_BUFFER, .dtype = EF_BOOL, .attr = graph->buffers.count};
+    ef_kid condition = ef_kernel_intern(k, unread);
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+    ef_kernel_need(k, k->stores.at[0].value, needed);
+    assert_false(needed[condition]);
+    memset(needed, 0, ef_kernel_nodes(k) * sizeof *needed);
+    k->loops.at[0].keep[0] = condition;
+    ef_kernel_need(k, k->stores.at[0].value, needed);
+    assert_true(needed[condition]);
+    free(needed);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 /* Of split attention to the first 3 and the last 40 of 600 positions only the parts are there that the mask leaves
  * something of, in the grid and in what is stored; without a mask all are. */
 static void parts_that_see_nothing_are_not_there(void **state)
@@ -981,6 +1035,8 @@ int main(void)
         cmocka_unit_test(masks_leave_out_tiles),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
+        cmocka_unit_test(small_kernels_stay_where_loops_are_too_many),
+        cmocka_unit_test(conditions_are_needed),
         cmocka_unit_test(parts_that_see_nothing_are_not_there),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
