@@ -36,7 +36,7 @@ static void print_kernels(const ef_family *f, const ef_store_result *result)
         ef_schedule schedule = ef_family_schedule(f, choice);
         for (uint32_t k = 0; k < f->graph->kernels.count; k++) {
             ef_cost *cost = ef_cost_new(f->graph, k, f->target);
-            printf("kernel %016" PRIx64 " %" PRIu32 " %.1f %.1f %s\n", f->hash, k, ef_cost_us(cost, &schedule),
+            printf("kernel %016" PRIx64 " %" PRIu32 " %.1f %.1f %s\n", f->hash, k, ef_cost_us(cost, &schedule, NULL),
                    json_number_value(json_array_get(took, k)), result->schedule);
             ef_cost_free(cost);
         }

@@ -119,7 +119,7 @@ static double kernel_us(const simulation *s, const sim_family *sf, uint32_t kern
         double away = (double)choice[i] / (f->values[i] - 1) - uniform(param);
         factor += BIAS * fabs(deviate(param + 1)) * 2 * away * away;
     }
-    return ef_cost_us(sf->cost[kernel], schedule) * exp(s->error * factor);
+    return ef_cost_us(sf->cost[kernel], schedule, NULL) * exp(s->error * factor);
 }
 
 /* Microseconds of a whole schedule; INFINITY when it fails: of which kernel, UINT32_MAX: not known, and why. */

@@ -269,7 +269,7 @@ static void store(ef_t *t, const ef_kstore *at)
     if (axis != EF_NONE && ef_t_elements(&frame) > T_MAX_ELEMENTS / 2)
         head = ef_t_open_part(t, axis, part, (t_frame *[]){&frame}, 1);
     if (ef_t_elements(&frame) > T_MAX_ELEMENTS)
-        ef_t_fail(t, "a tile of %" PRIu64 " elements is stored", ef_t_elements(&frame));
+        ef_t_too_large(t, "stored", ef_t_elements(&frame));
     if (!t->diag->failed)
         print_store(t, at, &frame);
     if (head)

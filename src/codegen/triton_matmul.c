@@ -111,8 +111,7 @@ static bool choose_part(ef_t *t, t_product *p)
     unsigned place = p->part_axis == EF_NONE ? T_MAX_AXES : ef_t_find(&p->terms, p->part_axis);
     if (place != T_MAX_AXES)
         p->terms.at[place].pad = p->part;
-    return ef_t_elements(&p->terms) <= T_MAX_ELEMENTS ||
-           ef_t_fail(t, "a product has a tile of %" PRIu64 " elements", ef_t_elements(&p->terms));
+    return ef_t_elements(&p->terms) <= T_MAX_ELEMENTS || ef_t_too_large(t, "multiplied", ef_t_elements(&p->terms));
 }
 
 bool ef_t_product(ef_t *t, ef_kid id, t_product *p)

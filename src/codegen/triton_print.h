@@ -161,6 +161,8 @@ void ef_t_open(ef_t *t);
 void ef_t_close(ef_t *t, const char *head);
 void ef_t_region(ef_t *t, uint32_t region); /* what belongs to a loop, or to none */
 bool ef_t_fail(ef_t *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails because a tile has too many elements; `use`: what they are for. */
+bool ef_t_too_large(ef_t *t, const char *use, uint64_t elements);
 
 /* triton_loop.c */
 void ef_t_loop(ef_t *t, uint32_t number);

@@ -96,7 +96,7 @@ void ef_t_reduce(ef_t *t, ef_kid id)
     t_value value = axis == EF_NONE ? operand(t, &frame, &node, axes, &factor)
                                     : in_parts(t, &node, &frame, axes, axis, part, &factor);
     if (ef_t_elements(&frame) > T_MAX_ELEMENTS && axis == EF_NONE) {
-        ef_t_fail(t, "a tile of %" PRIu64 " elements is reduced", ef_t_elements(&frame));
+        ef_t_too_large(t, "reduced", ef_t_elements(&frame));
         return;
     }
     value.text = ef_t_reduce_axes(t, ef_attr_reducer(node.attr), axes, value.text);

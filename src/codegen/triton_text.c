@@ -39,6 +39,13 @@ bool ef_t_fail(ef_t *t, const char *format, ...)
     return ef_fail(t->diag, "cannot print kernel %s as Triton: %s", t->kernel->name, text);
 }
 
+bool ef_t_too_large(ef_t *t, const char *use, uint64_t elements)
+{
+    if (!t->diag->failed)
+        t->diag->kind = EF_TOO_LARGE;
+    return ef_t_fail(t, "a tile of %" PRIu64 " elements is %s", elements, use);
+}
+
 static char *vtext(ef_t *t, const char *format, va_list args)
 {
     va_list again;

@@ -414,11 +414,13 @@ static void measure_loops(block *b)
         b->trips[i] = fmax(1, b->sizes.trips[i] * visited(b, i));
 }
 
-double ef_cost_us(const ef_cost *c, const ef_schedule *s)
+double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
 {
     const ef_target *t = c->target;
-    ef_room room = ef_room_of(c->g, s, c->number, t);
-    double over = ef_room_excess(&room, t);
+    ef_room needed = ef_room_of(c->g, s, c->number, t);
+    double over = ef_room_excess(&needed, t);
+    if (room)
+        *room = over;
     if (over > 1)
         return EF_COST_NEVER * over;
     block b = {.c = c, .s = s, .blocks = (double)ef_sched_blocks(c->g, s, c->k)};
@@ -432,7 +434,7 @@ double ef_cost_us(const ef_cost *c, const ef_schedule *s)
     count_work(&b);
     double most = ceil(b.blocks / t->units); /* of one multiprocessor */
     double persist = (double)ef_sched_value(c->g, s, c->number, EF_PARAM_PERSIST);
-    double at_once = fmin(together(&b, &room), most);
+    double at_once = fmin(together(&b, &needed), most);
     at_once = persist > 0 ? fmin(at_once, persist) : at_once;
     double rounds = ceil(most / at_once);
     double loads_us = b.sectors / t->unit_load * 1e6;

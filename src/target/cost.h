@@ -24,8 +24,9 @@ typedef struct ef_cost ef_cost;
 
 /* The graph and the target, which is a GPU, must outlive it. */
 ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *target);
-/* Microseconds, with the launch. */
-double ef_cost_us(const ef_cost *cost, const ef_schedule *schedule);
+/* Microseconds, with the launch. `room` (may be NULL): what is needed most, as a part of what there is (room.h). Uses
+ * memory of its own: one thread at a time. */
+double ef_cost_us(ef_cost *cost, const ef_schedule *schedule, double *room);
 void ef_cost_free(ef_cost *cost);
 
 #endif

@@ -51,7 +51,7 @@ static void add_choices(descent *d)
 
 static double cost(const descent *d, uint32_t k)
 {
-    return ef_cost_us(d->kernel[k].cost, &d->s);
+    return ef_cost_us(d->kernel[k].cost, &d->s, NULL);
 }
 
 /* ---- one kernel ---- */

@@ -10,7 +10,6 @@
 #include "support/interrupt.h"
 #include "target/cost.h"
 #include "target/first.h"
-#include "target/room.h"
 
 /* ---- one family ---- */
 
@@ -114,9 +113,7 @@ static double cost(const void *user, uint32_t kernel, const uint32_t *choice, do
     const ef_family *f = user;
     for (uint32_t i = 0; i < f->schedule.count; i++)
         f->scratch.value[i] = f->domain[i][choice[i]];
-    ef_room needed = ef_room_of(f->graph, &f->scratch, kernel, f->target);
-    *room = ef_room_excess(&needed, f->target);
-    return ef_cost_us(f->cost[kernel], &f->scratch);
+    return ef_cost_us(f->cost[kernel], &f->scratch, room);
 }
 
 ef_tune_space ef_family_space(const ef_family *f)

@@ -50,7 +50,8 @@ typedef struct {
 ef_families *ef_families_new(const ef_program *program, const ef_families_options *options, ef_diag *diag);
 void ef_families_free(ef_families *families);
 
-/* What the tuner has to know of a family; valid as long as the family. */
+/* What the tuner has to know of a family; valid as long as the family. Costs use memory of the family: they are asked
+ * by one thread at a time. */
 ef_tune_space ef_family_space(const ef_family *family);
 /* Stores its temporaries in f32 from now on, which makes it and its kernels others; false when it does already. */
 bool ef_family_widen(ef_family *family);

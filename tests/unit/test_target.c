@@ -259,19 +259,34 @@ static void test_refused_tiles_have_no_room(void **state)
                 draw_kernel(&l, &schedule, k, h200, &rng);
                 fits = fits && ef_room_fits(l.graph, &schedule, k, h200);
             }
-            if (!ef_codegen_triton(l.graph, &schedule, "f", &text, &diag) && fits && strstr(diag.text, " elements"))
+            if (!ef_codegen_triton(l.graph, &schedule, "f", &text, &diag) && fits && diag.kind == EF_TOO_LARGE)
                 fail_msg("%s, draw %u: there is room, but %s", path, draw, diag.text);
+            assert_true((diag.kind == EF_TOO_LARGE) == (strstr(diag.text, " elements is ") != NULL));
             ef_strbuf_free(&text);
             ef_schedule_free(&schedule);
         }
         release(&l);
     }
+    ef_diag diag = {0};
+    ef_strbuf text = {0};
+    loaded l = load("tests/derivations/mha_prefill_b1_rolling.ef");
+    ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, h200->units);
+    set(&l, &schedule, "q.0", 1024);
+    set(&l, &schedule, "s.1", 4096);
+    assert_false(ef_room_fits(l.graph, &schedule, 0, h200));
+    assert_false(ef_codegen_triton(l.graph, &schedule, "f", &text, &diag));
+    assert_int_equal(diag.kind, EF_TOO_LARGE);
+    ef_strbuf_free(&text);
+    ef_schedule_free(&schedule);
+    release(&l);
 }
 
 static double cost(const loaded *l, const ef_schedule *schedule, uint32_t kernel)
 {
     ef_cost *c = ef_cost_new(l->graph, kernel, ef_target_named("h200"));
-    double us = ef_cost_us(c, schedule);
+    double room, us = ef_cost_us(c, schedule, &room);
+    ef_room needed = ef_room_of(l->graph, schedule, kernel, ef_target_named("h200"));
+    assert_true(room == ef_room_excess(&needed, ef_target_named("h200")));
     ef_cost_free(c);
     return us;
 }
@@ -434,9 +449,9 @@ static void test_search_for_first_schedules(void **state)
             assert_memory_equal(first.value, again.value, first.count * sizeof *first.value);
             for (uint32_t k = 0; k < l.graph->kernels.count; k++) {
                 ef_cost *c = ef_cost_new(l.graph, k, &ef_targets[t]);
-                guessed += ef_cost_us(c, &guess);
+                guessed += ef_cost_us(c, &guess, NULL);
                 found += us[0][k];
-                assert_true(us[0][k] == ef_cost_us(c, &first));
+                assert_true(us[0][k] == ef_cost_us(c, &first, NULL));
                 ef_cost_free(c);
                 if (!ef_room_fits(l.graph, &first, k, &ef_targets[t]))
                     fail_msg("%s, kernel %u on %s has no room", paths[i], k, ef_targets[t].name);
