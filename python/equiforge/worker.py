@@ -120,7 +120,7 @@ class Worker:
         try:
             return handler(request)
         except torch.OutOfMemoryError as problem:
-            reply = refuse("memory", problem)
+            reply = refuse("exhausted", problem)
         except _trial.Wrong as problem:
             reply = refuse("wrong", problem)
         except Exception as problem:  # whatever a candidate does is an answer

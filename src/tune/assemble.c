@@ -174,23 +174,41 @@ static uint64_t identity_of(const ef_tune_family *f, const uint32_t *choice, uin
     return hash;
 }
 
+/* Asks this family what schedules of a kernel cost. */
+static ef_tune_judge judge_of(const ef_tune_family *f, const uint32_t *choice, uint32_t kernel)
+{
+    ef_tune_judge judge = {f->cost, f->user, kernel, copy(choice, f->params, sizeof *choice),
+                           ef_xcalloc(f->params + 1, sizeof *judge.place)};
+    for (uint32_t i = 0, count = 0; i < f->params; i++)
+        if (f->owner[i] == kernel)
+            judge.place[count++] = i;
+    return judge;
+}
+
+/* A record that no family judges is judged by this one. */
+static void judge(const ef_tune_family *f, ef_tune_kernel *record, const uint32_t *choice, uint32_t kernel)
+{
+    if (record->judge.cost || !f->cost)
+        return;
+    ef_tune_judge own = judge_of(f, choice, kernel);
+    ef_tune_kernel_judge(record, &own);
+}
+
 /* The record of a kernel under a schedule's buffers; a new one begins at the schedule. */
 static uint32_t record_of(ef_tune_family *f, ef_tune_records *records, const uint32_t *choice, uint32_t kernel)
 {
     uint64_t identity = identity_of(f, choice, kernel);
     int fresh;
-    uint32_t at = ef_intern_put(records->identity, &identity, sizeof identity, &fresh), count = 0;
-    if (!fresh)
+    uint32_t at = ef_intern_put(records->identity, &identity, sizeof identity, &fresh);
+    if (!fresh) {
+        judge(f, records->list.at[at], choice, kernel);
         return at;
+    }
     uint32_t *values = ef_xcalloc(f->params + 1, sizeof *values);
-    ef_tune_judge judge = {f->cost, f->user, kernel, copy(choice, f->params, sizeof *choice),
-                           ef_xcalloc(f->params + 1, sizeof *judge.place)};
-    for (uint32_t i = 0; i < f->params; i++)
-        if (f->owner[i] == kernel)
-            judge.place[count++] = i;
-    part_of(f, f->values, kernel, values);
+    ef_tune_judge own = judge_of(f, choice, kernel);
+    uint32_t count = part_of(f, f->values, kernel, values);
     part_of(f, choice, kernel, f->part);
-    ef_vec_push(&records->list, ef_tune_kernel_new(count, values, f->part, f->kernel_estimate[kernel], &judge));
+    ef_vec_push(&records->list, ef_tune_kernel_new(count, values, f->part, f->kernel_estimate[kernel], &own));
     free(values);
     return at;
 }
@@ -297,11 +315,18 @@ static void tell_kernels(ef_tune_family *f, ef_tune_records *records, double us,
     free(shared);
 }
 
-/* A result of the schedule has come, whatever it says. */
-static void came(ef_tune_family *f, ef_tune_records *records, uint32_t point)
+static void await(ef_tune_family *f, ef_tune_records *records, uint32_t point)
 {
     look_up(f, records, ef_tune_points_choice(&f->points, point));
     for (uint32_t k = 0; k < f->kernels; k++)
+        time_of(f, records, k)->waiting++;
+}
+
+/* Looks up what a result is of, which was awaited or not. */
+static void begin_result(ef_tune_family *f, ef_tune_records *records, uint32_t point, bool waited)
+{
+    look_up(f, records, ef_tune_points_choice(&f->points, point));
+    for (uint32_t k = 0; k < f->kernels && waited; k++)
         time_of(f, records, k)->waiting -= time_of(f, records, k)->waiting > 0;
 }
 
@@ -309,10 +334,7 @@ void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t p
                          const double *kernel_us, bool waited)
 {
     f->stale = us < ef_tune_points_best(&f->points) ? 0 : f->stale + 1;
-    if (waited)
-        came(f, records, point);
-    else
-        look_up(f, records, ef_tune_points_choice(&f->points, point));
+    begin_result(f, records, point, waited);
     if (isfinite(us)) {
         f->timed = f->kernels == 1 || kernel_us;
         tell_kernels(f, records, us, f->kernels == 1 ? &us : kernel_us);
@@ -328,25 +350,54 @@ void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t p
     ef_tune_records_compare(records);
 }
 
-void ef_tune_family_blame(ef_tune_family *f, ef_tune_records *records, uint32_t point, uint32_t kernel, bool room)
+/* What nothing was heard of, and nothing will be, may be asked again. */
+static void release(ef_tune_family *f, ef_tune_records *records)
 {
-    f->stale++;
-    came(f, records, point);
-    ef_tune_points_tell(&f->points, point, INFINITY);
-    if (room)
-        ef_tune_kernel_no_room(kernel_of(f, records, kernel), f->point[kernel]);
-    else
-        ef_tune_kernel_tell(kernel_of(f, records, kernel), f->point[kernel], INFINITY);
-    f->broken += !room;
     for (uint32_t k = 0; k < f->kernels; k++)
         if (isnan(time_of(f, records, k)->us) && !time_of(f, records, k)->waiting)
             ef_tune_points_open(&kernel_of(f, records, k)->points, f->point[k]);
 }
 
-bool ef_tune_family_renew(ef_tune_family *f, const uint64_t *identity)
+void ef_tune_family_blame(ef_tune_family *f, ef_tune_records *records, uint32_t point, uint32_t kernel, bool no_room,
+                          bool waited)
 {
-    if (memcmp(f->identity, identity, f->kernels * sizeof *identity) == 0)
-        return false;
+    f->stale++;
+    begin_result(f, records, point, waited);
+    ef_tune_points_tell(&f->points, point, INFINITY);
+    if (no_room)
+        ef_tune_kernel_no_room(kernel_of(f, records, kernel), f->point[kernel]);
+    else
+        ef_tune_kernel_tell(kernel_of(f, records, kernel), f->point[kernel], INFINITY);
+    f->broken += !no_room;
+    release(f, records);
+}
+
+/* Its graph has the new kernels: it says nothing of the old ones any more. */
+static void dismiss(const ef_tune_family *f, const ef_tune_records *records)
+{
+    for (uint32_t i = 0; i < records->list.count; i++)
+        if (records->list.at[i]->judge.user == f->user)
+            records->list.at[i]->judge.cost = NULL;
+}
+
+void ef_tune_family_judge(ef_tune_family *f, ef_tune_records *records)
+{
+    begin_at(f, f->start);
+    for (uint32_t i = 0; i < ef_intern_count(f->shapes); i++) {
+        set_shape(f, i);
+        for (uint32_t k = 0; k < f->kernels; k++)
+            judge(f, kernel_of(f, records, k), f->scratch, k);
+    }
+}
+
+void ef_tune_family_change_kernels(ef_tune_family *f, ef_tune_records *records, const uint64_t *identity,
+                                   const uint32_t *awaited, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        begin_result(f, records, awaited[i], true);
+        release(f, records);
+    }
+    dismiss(f, records);
     memcpy(f->identity, identity, f->kernels * sizeof *identity);
     if (f->params && f->points.elites)
         memcpy(f->start, best_choice(f), f->params * sizeof *f->start);
@@ -356,7 +407,8 @@ bool ef_tune_family_renew(ef_tune_family *f, const uint64_t *identity)
     f->of_shape.count = 0;
     f->overhead = 0;
     f->lost = f->broken = f->stale = 0;
-    return true;
+    for (uint32_t i = 0; i < count; i++)
+        await(f, records, awaited[i]);
 }
 
 /* ---- what it may come to ---- */
@@ -399,6 +451,13 @@ double ef_tune_family_promise(ef_tune_family *f, ef_tune_records *records)
     for (uint32_t i = 0; i < ef_intern_count(f->shapes); i++)
         most = fmin(most, promise_of(f, records, i));
     return most;
+}
+
+void ef_tune_family_survey(ef_tune_family *f, ef_tune_records *records)
+{
+    set_shape(f, consider(f, records, best_choice(f)));
+    for (uint32_t k = 0; k < f->kernels; k++)
+        ef_tune_kernel_survey(kernel_of(f, records, k));
 }
 
 bool ef_tune_family_hopeless(ef_tune_family *f, ef_tune_records *records)
@@ -449,7 +508,7 @@ static uint32_t choose_shape(ef_tune_family *f, ef_tune_records *records, ef_rng
 }
 
 /* A new choice of one kernel; false when it has none. */
-static bool renew(ef_tune_family *f, const ef_tune_records *records, uint32_t kernel, ef_rng *rng)
+static bool propose_for(ef_tune_family *f, const ef_tune_records *records, uint32_t kernel, ef_rng *rng)
 {
     uint32_t point;
     ef_tune_kernel *k = kernel_of(f, records, kernel);
@@ -469,7 +528,7 @@ static uint32_t take_best(ef_tune_family *f, ef_tune_records *records, ef_rng *r
         const ef_tune_kernel *kernel = kernel_of(f, records, k);
         uint32_t current = ef_tune_kernel_current(kernel);
         if (current == UINT32_MAX) {
-            fresh += renew(f, records, k, rng);
+            fresh += propose_for(f, records, k, rng);
             continue;
         }
         set_part(f, k, ef_tune_points_choice(&kernel->points, current), f->scratch);
@@ -508,7 +567,7 @@ static void vary(ef_tune_family *f, const ef_tune_records *records, uint32_t fre
         if (next == UINT32_MAX)
             break;
         gain[next] = 0;
-        fresh += renew(f, records, next, rng);
+        fresh += propose_for(f, records, next, rng);
     }
     free(gain);
 }
@@ -558,9 +617,7 @@ uint32_t ef_tune_assemble(ef_tune_family *f, ef_tune_records *records, ef_rng *r
         step_on(f);
         point = ef_tune_points_take(&f->points, f->scratch, &fresh);
     }
-    look_up(f, records, ef_tune_points_choice(&f->points, point));
-    for (uint32_t k = 0; k < f->kernels; k++)
-        time_of(f, records, k)->waiting++;
+    await(f, records, point);
     f->asked++;
     return point;
 }

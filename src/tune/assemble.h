@@ -50,10 +50,17 @@ bool ef_tune_family_has(const ef_tune_family *family, const uint32_t *choice);
 void ef_tune_family_tell(ef_tune_family *family, ef_tune_records *records, uint32_t point, double us,
                          const double *kernel_us, bool waited);
 /* It failed because of this kernel, for want of room or not: the others' schedules may be asked again. */
-void ef_tune_family_blame(ef_tune_family *family, ef_tune_records *records, uint32_t point, uint32_t kernel, bool room);
+void ef_tune_family_blame(ef_tune_family *family, ef_tune_records *records, uint32_t point, uint32_t kernel,
+                          bool no_room, bool waited);
+/* Looks for cheap schedules of its kernels. */
+void ef_tune_family_survey(ef_tune_family *family, ef_tune_records *records);
 /* Its kernels are others from now on. What was told of it, but for failures, is not of these: it may be asked again,
- * the best of it first. False: they are what they were. */
-bool ef_tune_family_renew(ef_tune_family *family, const uint64_t *identity);
+ * the best of it first. `awaited`: points that were asked, whose results will be of the new kernels. The old ones,
+ * which other families may have, are not judged by this one any more. */
+void ef_tune_family_change_kernels(ef_tune_family *family, ef_tune_records *records, const uint64_t *identity,
+                                   const uint32_t *awaited, uint32_t count);
+/* Those of its kernels that no family judges are judged by this one. */
+void ef_tune_family_judge(ef_tune_family *family, ef_tune_records *records);
 bool ef_tune_family_dry(const ef_tune_family *family);
 /* Whether some schedules of it failed and none worked, or those of a kernel of it, in whatever family. */
 bool ef_tune_family_hopeless(ef_tune_family *family, ef_tune_records *records);

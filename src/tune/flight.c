@@ -120,14 +120,14 @@ typedef struct {
     ef_tuner *tuner;
 } recalling;
 
-/* A list of so many numbers. */
+/* A list of so many times: what took none was not measured. */
 static bool read_times(const json_t *list, double *us, uint32_t count)
 {
     if (!json_is_array(list) || json_array_size(list) != count)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         us[i] = json_number_value(json_array_get(list, i));
-        if (!(us[i] >= 0 && isfinite(us[i])))
+        if (!(us[i] > 0 && isfinite(us[i])))
             return false;
     }
     return count > 0;
@@ -138,9 +138,11 @@ static void recall_one(void *user, const ef_store_result *r)
     recalling *to = user;
     json_t *list = r->kernel_us[0] ? json_loads(r->kernel_us, 0, NULL) : NULL;
     bool timed = read_times(list, to->kernel_us, to->family->graph->kernels.count);
-    if (ef_family_parse(to->family, r->schedule, to->choice))
-        ef_tuner_known(to->tuner, to->number, to->choice, strcmp(r->status, "fine") == 0 ? r->us : INFINITY,
-                       timed ? to->kernel_us : NULL);
+    bool parsed = ef_family_parse(to->family, r->schedule, to->choice);
+    if (parsed && strcmp(r->status, "fine") == 0)
+        ef_tuner_known(to->tuner, to->number, to->choice, r->us, timed ? to->kernel_us : NULL);
+    else if (parsed)
+        ef_tuner_known_failure(to->tuner, to->number, to->choice, r->guilty, strcmp(r->status, "memory") == 0);
     json_decref(list);
 }
 
@@ -156,7 +158,7 @@ void ef_flight_recall(ef_flight *f, const ef_families *families, uint32_t family
     bool widened = false;
     ef_store_results(f->store, f->program, f->identity, ef_family_wide_hash(of), found_one, &widened);
     if (widened && ef_family_widen(of))
-        ef_tuner_renew(tuner, family, of->identity);
+        ef_tuner_change_kernels(tuner, family, of->identity);
     recalling to = {of, family, ef_xcalloc(of->graph->params.count + 1, sizeof(uint32_t)),
                     ef_xcalloc(of->graph->kernels.count + 1, sizeof(double)), tuner};
     ef_store_results(f->store, f->program, f->identity, of->hash, recall_one, &to);
@@ -176,9 +178,9 @@ static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, co
     for (uint32_t k = 0; fine && t->kernel_us && k < family->graph->kernels.count; k++)
         json_array_append_new(list, json_real(t->kernel_us[k]));
     char *times = json_array_size(list) ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    ef_store_put(f->store,
-                 &(ef_store_result){f->program, f->identity, t->hash, schedule.text ? schedule.text : "",
-                                    fine ? t->us : 0, t->warm_us, t->rel_l2, status, error, times ? times : ""});
+    ef_store_put(f->store, &(ef_store_result){f->program, f->identity, t->hash, schedule.text ? schedule.text : "",
+                                              fine ? t->us : 0, t->warm_us, t->rel_l2, status, error,
+                                              times ? times : "", fine ? UINT32_MAX : t->guilty});
     free(times);
     json_decref(list);
     ef_strbuf_free(&schedule);
@@ -340,13 +342,13 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         f->device->print_timed(family->graph, &schedule, ENTRY, &source);
     if (!printed) {
         t.guilty = unprinted(f, family, &schedule);
-        t.no_room = t.guilty != UINT32_MAX;
+        t.no_room = t.guilty != UINT32_MAX && diag.kind == EF_TOO_LARGE;
     }
     ef_schedule_free(&schedule);
     t.source = printed ? ef_hash(source.text, source.length) : 0;
     const ef_known_source *same = printed ? same_source(f, t.source) : NULL;
     if (!printed) {
-        land(f, families, &t, "compile", diag.text);
+        land(f, families, &t, t.no_room ? "memory" : "compile", diag.text);
     } else if (same) {
         t.us = same->us;
         t.warm_us = same->warm_us;

@@ -22,7 +22,7 @@ typedef struct {
     double us, warm_us, rel_l2; /* us INFINITY: it failed */
     bool late;                  /* because its measuring took longer */
     uint32_t guilty;            /* because of this kernel of the family; UINT32_MAX: not known which … */
-    bool no_room;               /* … for want of memory */
+    bool no_room;               /* … for want of registers or shared memory */
     bool checked;               /* on all distributions */
     double against_us;          /* of the program as it is, called in turns with it; 0: it was not */
     double *kernel_us;          /* by kernel, of the flight's; NULL: not known */

@@ -191,7 +191,7 @@ static bool prepare(run *r)
         ef_tune_space space = ef_family_space(&r->families->list.at[i]);
         ef_tuner_add(r->tuner, &space);
     }
-    ef_tuner_left(r->tuner); /* it looks for cheap schedules now, while workers prepare */
+    ef_tuner_survey(r->tuner); /* now, while workers prepare */
     double until = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * budget, PREPARE_MOST_S);
     while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag))
         if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() > until)
@@ -258,6 +258,13 @@ static double tuned_until(const run *r)
     return r->flight->measured ? r->end - derive_s(r) - confirm_s(r) : r->end;
 }
 
+/* Tells the tuner of families that were widened. */
+static void follow(run *r)
+{
+    for (uint32_t i = 0; i < r->families->list.count; i++)
+        ef_tuner_change_kernels(r->tuner, i, r->families->list.at[i].identity);
+}
+
 /* True when the tuner has nothing more to ask. */
 static bool tune(run *r)
 {
@@ -269,10 +276,11 @@ static bool tune(run *r)
         if (r->flight->trips.count == 0 && r->flight->landed.count == 0 && ask != EF_ASK_POINT)
             return ask == EF_ASK_DONE;
         /* One at a time: another sets out as soon as there is room. */
-        if (ef_flight_land(r->flight, r->families, 0.1, &done)) {
+        bool landed = ef_flight_land(r->flight, r->families, 0.1, &done);
+        follow(r);
+        if (landed) {
             if (isfinite(done.us) && is_original(r, done.family, done.choice))
                 r->original = done;
-            ef_tuner_renew(r->tuner, done.family, r->families->list.at[done.family].identity);
             if (isfinite(done.us))
                 ef_tuner_tell(r->tuner, done.ticket, done.us, done.kernel_us);
             else
@@ -342,7 +350,7 @@ static void compare_in_turns(run *r, ef_trip *best, const ef_trip *original)
 }
 
 /* What was measured before its family was widened is measured once more. */
-static void renew(run *r, ef_trip *trip)
+static void measure_anew(run *r, ef_trip *trip)
 {
     if (!ef_flight_outdated(r->families, trip))
         return;
@@ -407,8 +415,8 @@ static void confirm(run *r, ef_trip *best)
         }
         if (done.us < best->us)
             *best = done;
-        renew(r, best);
-        renew(r, &original);
+        measure_anew(r, best);
+        measure_anew(r, &original);
     }
     if (!isfinite(best->us) && checked.us > 0 && stands(r, &checked))
         *best = checked;

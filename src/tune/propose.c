@@ -61,7 +61,7 @@ ef_tune_kernel *ef_tune_kernel_new(uint32_t params, const uint32_t *values, cons
     k->scratch = ef_xcalloc(params + 1, sizeof *k->scratch);
     k->estimate = estimate;
     k->judge = *judge;
-    k->no_room = INFINITY;
+    k->room_limit = INFINITY;
     k->size = 1;
     ef_tune_points_init(&k->points, params);
     for (uint32_t i = 0; i < params; i++)
@@ -81,6 +81,13 @@ void ef_tune_kernel_free(ef_tune_kernel *k)
     ef_vec_free(&k->cheap);
     ef_vec_free(&k->cheap_us);
     free(k);
+}
+
+void ef_tune_kernel_judge(ef_tune_kernel *k, const ef_tune_judge *judge)
+{
+    free(k->judge.choice);
+    free(k->judge.place);
+    k->judge = *judge;
 }
 
 /* What a choice is thought to take; 0: nothing is known. */
@@ -109,8 +116,8 @@ void ef_tune_kernel_tell(ef_tune_kernel *k, uint32_t point, double us)
 {
     double room = k->cost.at[point].room;
     ef_tune_points_tell(&k->points, point, us);
-    if (isfinite(us) && room >= k->no_room)
-        k->no_room = MORE_ROOM * room;
+    if (isfinite(us) && room >= k->room_limit)
+        k->room_limit = MORE_ROOM * room;
 }
 
 void ef_tune_kernel_no_room(ef_tune_kernel *k, uint32_t point)
@@ -118,8 +125,8 @@ void ef_tune_kernel_no_room(ef_tune_kernel *k, uint32_t point)
     double room = k->cost.at[point].room;
     k->room_failed += isnan(k->points.time.at[point].us);
     ef_tune_points_tell(&k->points, point, INFINITY);
-    if (room > 0 && room < k->no_room) {
-        k->no_room = k->points.worked ? room : LESS_ROOM * room;
+    if (room > 0 && room < k->room_limit) {
+        k->room_limit = k->points.worked ? room : LESS_ROOM * room;
         k->shrunk++;
     }
 }
@@ -281,7 +288,7 @@ static void keep(ef_tune_kernel *k, double us)
 }
 
 /* A random walk from the start, downhill for the most part. The same for the same kernel. */
-static void survey(ef_tune_kernel *k)
+void ef_tune_kernel_survey(ef_tune_kernel *k)
 {
     double room;
     if (k->surveyed || !k->judge.cost)
@@ -361,14 +368,14 @@ static double score(const ef_tune_kernel *k, const uint32_t *choice, double mean
         return INFINITY;
     for (uint32_t i = 0; i < k->points.time.count; i++) {
         double near = likeness(k, choice, ef_tune_points_choice(&k->points, i));
-        bool failed = isinf(k->points.time.at[i].us) && k->cost.at[i].room < k->no_room;
+        bool failed = isinf(k->points.time.at[i].us) && k->cost.at[i].room < k->room_limit;
         all += k->points.time.at[i].open ? 0 : near;
         if (!failed && !has_miss(k, i))
             continue;
         sum += near * (failed ? mean + FAILED : miss(k, i));
         weights += near;
     }
-    return log(us) + sum / weights - DOUBT * sqrt(PRIOR / all) + (room >= k->no_room ? NO_ROOM : 0);
+    return log(us) + sum / weights - DOUBT * sqrt(PRIOR / all) + (room >= k->room_limit ? NO_ROOM : 0);
 }
 
 typedef struct {
@@ -408,7 +415,7 @@ static bool draw_best(ef_tune_kernel *k, ef_rng *rng)
 static bool has_room(const ef_tune_kernel *k)
 {
     double room;
-    return cost_of(k, k->scratch, &room) < EF_TUNE_NEVER && room < k->no_room;
+    return cost_of(k, k->scratch, &room) < EF_TUNE_NEVER && room < k->room_limit;
 }
 
 /* The next open choice after scratch, in the order of a counter. There is one. */
@@ -458,7 +465,7 @@ static bool is_start(ef_tune_kernel *k)
 
 static bool choose(ef_tune_kernel *k, ef_rng *rng)
 {
-    survey(k);
+    ef_tune_kernel_survey(k);
     if (take_open(k))
         return true;
     if (k->judge.cost) {
@@ -484,7 +491,7 @@ bool ef_tune_propose(ef_tune_kernel *k, ef_rng *rng, uint32_t *point)
 
 bool ef_tune_kernel_hopeless(ef_tune_kernel *k)
 {
-    survey(k);
+    ef_tune_kernel_survey(k);
     return k->points.worked == 0 &&
            (k->points.failed - k->room_failed >= HOPELESS || k->shrunk >= MOST_SHRUNK || k->estimate >= EF_TUNE_NEVER);
 }
@@ -499,7 +506,7 @@ static uint32_t waiting(const ef_tune_kernel *k)
 
 double ef_tune_kernel_promise(ef_tune_kernel *k, const ef_tune_outlook *outlook)
 {
-    survey(k);
+    ef_tune_kernel_survey(k);
     const ef_tune_points *p = &k->points;
     double best = ef_tune_points_best(p), on_way = waiting(k);
     if (!p->elites)

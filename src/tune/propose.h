@@ -35,7 +35,7 @@ typedef struct {
     EF_VEC(ef_tune_cost) cost; /* by point */
     EF_VEC(uint32_t) cheap;    /* choices of few costs, the cheapest first; `params` numbers each */
     EF_VEC(double) cheap_us;   /* what they cost */
-    double no_room;            /* schedules that need so much room are taken to fail for it */
+    double room_limit;         /* schedules that need so much room are taken to fail for it */
     uint32_t room_failed;      /* how many did … */
     uint32_t shrunk;           /* … of which each needed less than those before */
     bool surveyed;
@@ -52,12 +52,16 @@ typedef struct {
 ef_tune_kernel *ef_tune_kernel_new(uint32_t params, const uint32_t *values, const uint32_t *start, double estimate,
                                    const ef_tune_judge *judge);
 void ef_tune_kernel_free(ef_tune_kernel *kernel);
+/* Another judge; its lists become the kernel's. */
+void ef_tune_kernel_judge(ef_tune_kernel *kernel, const ef_tune_judge *judge);
 /* The point of a choice. */
 uint32_t ef_tune_kernel_point(ef_tune_kernel *kernel, const uint32_t *choice, int *fresh);
 /* What it took; INFINITY: it failed, whatever for. */
 void ef_tune_kernel_tell(ef_tune_kernel *kernel, uint32_t point, double us);
 /* It failed because there was no room for it. */
 void ef_tune_kernel_no_room(ef_tune_kernel *kernel, uint32_t point);
+/* Looks for cheap schedules, once; whatever asks for what it may come to does so as well. */
+void ef_tune_kernel_survey(ef_tune_kernel *kernel);
 /* Whether everything was tried. */
 bool ef_tune_kernel_dry(const ef_tune_kernel *kernel);
 /* Whether it failed several times and never worked, or there is no room for any schedule. */

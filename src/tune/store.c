@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define VERSION 3 /* of the tables and of what a result had to pass; another one is another store */
+#define VERSION 4 /* of the tables and of what a result had to pass; another one is another store */
 #define BUSY_MS 10000
 
 struct ef_store {
@@ -23,7 +23,7 @@ static const char schema[] = "CREATE TABLE IF NOT EXISTS result ("
                              "  program TEXT NOT NULL, device TEXT NOT NULL, family INTEGER NOT NULL,"
                              "  schedule TEXT NOT NULL, us REAL, warm_us REAL, rel_l2 REAL,"
                              "  status TEXT NOT NULL, error TEXT NOT NULL, kernel_us TEXT NOT NULL,"
-                             "  at INTEGER NOT NULL,"
+                             "  guilty INTEGER, at INTEGER NOT NULL,"
                              "  PRIMARY KEY (program, device, family, schedule)) WITHOUT ROWID;"
                              "CREATE TABLE IF NOT EXISTS best ("
                              "  program TEXT NOT NULL, device TEXT NOT NULL, json TEXT NOT NULL,"
@@ -118,9 +118,10 @@ static bool prepare(ef_store *s)
         const char *text;
     } all[] = {
         {&s->put,
-         "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, strftime('%s', 'now'))"},
-        {&s->results, "SELECT schedule, us, warm_us, rel_l2, status, error, kernel_us FROM result"
-                      " WHERE program = ?1 AND device = ?2 AND family = ?3"},
+         "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
+         " CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))"}, /* milliseconds: their order counts */
+        {&s->results, "SELECT schedule, us, warm_us, rel_l2, status, error, kernel_us, guilty FROM result"
+                      " WHERE program = ?1 AND device = ?2 AND family = ?3 ORDER BY at"},
         {&s->count, "SELECT count(*) FROM result WHERE program = ?1 AND device = ?2"},
         {&s->put_best, "INSERT OR REPLACE INTO best VALUES (?1, ?2, ?3, ?4, strftime('%s', 'now'))"},
         {&s->best, "SELECT json, budget_s FROM best WHERE program = ?1 AND device = ?2"},
@@ -226,6 +227,8 @@ void ef_store_put(ef_store *s, const ef_store_result *r)
     bind(s->put, 8, r->status);
     bind(s->put, 9, r->error);
     bind(s->put, 10, r->kernel_us ? r->kernel_us : "");
+    if (r->guilty != UINT32_MAX) /* else NULL */
+        sqlite3_bind_int64(s->put, 11, r->guilty);
     run(s, s->put);
 }
 
@@ -253,7 +256,10 @@ void ef_store_results(ef_store *s, const char *program, const char *device, uint
                              sqlite3_column_double(s->results, 3),
                              text_at(s->results, 4),
                              text_at(s->results, 5),
-                             text_at(s->results, 6)};
+                             text_at(s->results, 6),
+                             sqlite3_column_type(s->results, 7) == SQLITE_NULL
+                                 ? UINT32_MAX
+                                 : (uint32_t)sqlite3_column_int64(s->results, 7)};
         each(user, &r);
     }
     sqlite3_reset(s->results);

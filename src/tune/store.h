@@ -30,13 +30,14 @@ typedef struct {
     uint64_t family;
     const char *schedule; /* text */
     double us, warm_us, rel_l2;
-    const char *status;    /* "fine", "wrong", "compile", "launch", "memory", "lost" */
+    const char *status;    /* "fine", "lost", or as in docs/workers.md */
     const char *error;     /* one line, "" when fine */
     const char *kernel_us; /* what each kernel took, as a JSON list; "": not known */
+    uint32_t guilty;       /* the kernel because of which it failed; UINT32_MAX: not known */
 } ef_store_result;
 
 void ef_store_put(ef_store *store, const ef_store_result *result);
-/* Calls back for every result of a family. */
+/* Calls back for every result of a family, in the order in which they were put. */
 typedef void (*ef_store_each)(void *user, const ef_store_result *result);
 void ef_store_results(ef_store *store, const char *program, const char *device, uint64_t family, ef_store_each each,
                       void *user);

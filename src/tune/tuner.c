@@ -61,27 +61,69 @@ uint32_t ef_tuner_add(ef_tuner *t, const ef_tune_space *space)
     return number;
 }
 
+/* The point of a choice that nothing was told of yet; false: there is none. */
+static bool take_known(ef_tune_family *f, const uint32_t *choice, uint32_t *point)
+{
+    int fresh;
+    *point = ef_tune_points_take(&f->points, choice, &fresh);
+    return fresh;
+}
+
 bool ef_tuner_known(ef_tuner *t, uint32_t family, const uint32_t *choice, double us, const double *kernel_us)
 {
     ef_tune_family *f = t->families.at[family];
+    uint32_t point;
     if (!ef_tune_family_has(f, choice))
         return false;
-    int fresh;
-    uint32_t point = ef_tune_points_take(&f->points, choice, &fresh);
-    if (fresh)
+    if (take_known(f, choice, &point))
         ef_tune_family_tell(f, &t->records, point, us, kernel_us, false);
     t->best = fmin(t->best, ef_tune_points_best(&f->points));
     return true;
 }
 
-void ef_tuner_renew(ef_tuner *t, uint32_t family, const uint64_t *identity)
+/* `waited`: as in ef_tune_family_tell. */
+static void fail(ef_tuner *t, ef_tune_family *f, uint32_t point, uint32_t kernel, bool no_room, bool waited)
 {
-    if (!ef_tune_family_renew(t->families.at[family], identity))
+    if (f->kernels == 1 || kernel < f->kernels)
+        ef_tune_family_blame(f, &t->records, point, f->kernels == 1 ? 0 : kernel, no_room, waited);
+    else
+        ef_tune_family_tell(f, &t->records, point, INFINITY, NULL, waited);
+}
+
+bool ef_tuner_known_failure(ef_tuner *t, uint32_t family, const uint32_t *choice, uint32_t kernel, bool no_room)
+{
+    ef_tune_family *f = t->families.at[family];
+    uint32_t point;
+    if (!ef_tune_family_has(f, choice))
+        return false;
+    if (take_known(f, choice, &point))
+        fail(t, f, point, kernel, no_room, false);
+    return true;
+}
+
+void ef_tuner_survey(ef_tuner *t)
+{
+    for (uint32_t i = 0; i < t->families.count; i++)
+        ef_tune_family_survey(t->families.at[i], &t->records);
+}
+
+void ef_tuner_change_kernels(ef_tuner *t, uint32_t family, const uint64_t *identity)
+{
+    ef_tune_family *f = t->families.at[family];
+    EF_VEC(uint32_t) awaited = {0};
+    if (memcmp(f->identity, identity, f->kernels * sizeof *identity) == 0)
         return;
+    for (uint32_t i = 0; i < t->tickets.count; i++)
+        if (t->tickets.at[i].family == family && !t->tickets.at[i].told)
+            ef_vec_push(&awaited, t->tickets.at[i].point);
+    ef_tune_family_change_kernels(f, &t->records, identity, awaited.at, awaited.count);
+    ef_vec_free(&awaited);
     t->since_progress = 0;
     t->best = INFINITY;
-    for (uint32_t i = 0; i < t->families.count; i++)
+    for (uint32_t i = 0; i < t->families.count; i++) {
+        ef_tune_family_judge(t->families.at[i], &t->records);
         t->best = fmin(t->best, ef_tune_points_best(&t->families.at[i]->points));
+    }
 }
 
 void ef_tuner_expect(ef_tuner *t, uint64_t measurements)
@@ -180,16 +222,12 @@ void ef_tuner_tell(ef_tuner *t, uint64_t number, double us, const double *kernel
     t->best = fmin(t->best, us);
 }
 
-void ef_tuner_fail(ef_tuner *t, uint64_t number, uint32_t kernel, bool room)
+void ef_tuner_fail(ef_tuner *t, uint64_t number, uint32_t kernel, bool no_room)
 {
     uint32_t point;
     ef_tune_family *f = answer(t, number, &point);
-    if (!f)
-        return;
-    if (f->kernels == 1 || kernel < f->kernels)
-        ef_tune_family_blame(f, &t->records, point, f->kernels == 1 ? 0 : kernel, room);
-    else
-        ef_tune_family_tell(f, &t->records, point, INFINITY, NULL, true);
+    if (f)
+        fail(t, f, point, kernel, no_room, true);
 }
 
 /* ---- the best ---- */

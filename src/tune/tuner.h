@@ -63,18 +63,22 @@ void ef_tuner_free(ef_tuner *tuner);
 uint32_t ef_tuner_add(ef_tuner *tuner, const ef_tune_space *space);
 /* A result of an earlier run, INFINITY for a failure: it is not asked again. False when it is none of the family's. */
 bool ef_tuner_known(ef_tuner *tuner, uint32_t family, const uint32_t *choice, double us, const double *kernel_us);
+/* A failure of an earlier run: as in ef_tuner_fail. */
+bool ef_tuner_known_failure(ef_tuner *tuner, uint32_t family, const uint32_t *choice, uint32_t kernel, bool no_room);
+/* Looks for cheap schedules of all kernels now, which the first ask does otherwise. */
+void ef_tuner_survey(ef_tuner *tuner);
 /* A family's kernels are what `identity` says, from now on: what was told of its schedules is forgotten, and they may
  * be asked again; what was asked is told of the new ones. Nothing happens when they are what they were. */
-void ef_tuner_renew(ef_tuner *tuner, uint32_t family, const uint64_t *identity);
+void ef_tuner_change_kernels(ef_tuner *tuner, uint32_t family, const uint64_t *identity);
 /* How many more measurements can be afforded: what can still be tuned depends on that. 400 unless told. */
 void ef_tuner_expect(ef_tuner *tuner, uint64_t measurements);
 ef_ask ef_tuner_ask(ef_tuner *tuner, ef_tune_point *point);
 /* The result of an ask: microseconds, INFINITY for a failure; `number` is the point's ticket. Each once, in any order.
  * `kernel_us`: what each kernel took; NULL when that is not known. */
 void ef_tuner_tell(ef_tuner *tuner, uint64_t number, double us, const double *kernel_us);
-/* Instead of a result: it failed because of one kernel, UINT32_MAX: not known which; `room`: for want of memory. The
- * schedules of its other kernels are tried again with another one of this. */
-void ef_tuner_fail(ef_tuner *tuner, uint64_t number, uint32_t kernel, bool room);
+/* Instead of a result: it failed because of one kernel, UINT32_MAX: not known which; `no_room`: for want of registers
+ * or shared memory. The schedules of its other kernels are tried again with another one of this. */
+void ef_tuner_fail(ef_tuner *tuner, uint64_t number, uint32_t kernel, bool no_room);
 /* The best point told or known; false when none succeeded. */
 bool ef_tuner_best(const ef_tuner *tuner, ef_tune_point *point, double *us);
 /* What should be measured once more before one is chosen, at most `room` points: the best ones, and of each family that

@@ -171,7 +171,7 @@ static json_t *program(server *s, const json_t *request)
     ef_bench_free(s->bench);
     s->bench = ef_bench_new(&options, &base, &diag);
     if (!s->bench)
-        return refuse("memory", diag.text);
+        return refuse("exhausted", diag.text);
     json_t *errors = json_array();
     for (uint32_t d = 0; d < base.draws; d++)
         json_array_append_new(errors, json_real(base.error[d] <= 1e300 ? base.error[d] : 1e300));
@@ -181,7 +181,7 @@ static json_t *program(server *s, const json_t *request)
 
 static json_t *measure(server *s, const json_t *request)
 {
-    static const char *const names[] = {"fine", "wrong", "launch", "memory"};
+    static const char *const names[] = {"fine", "wrong", "launch", "exhausted"};
     ef_diag diag = {0};
     ef_bench_timing t;
     if (!s->bench)

@@ -182,6 +182,10 @@ def test_broken(worker, tmp_path):
     reply = compile_and_measure(worker, tmp_path, beginning_with("1 / (inputs[0].device.type == 'meta')"), "crash")
     assert (reply["ok"], reply["status"]) == (False, "launch")
     assert "ZeroDivisionError" in reply["error"]
+    # Tensors that do not fit into the device's memory are not tiles that do not fit into a block's.
+    full = "if inputs[0].device.type != 'meta': raise torch.OutOfMemoryError('full')"
+    reply = compile_and_measure(worker, tmp_path, beginning_with(full), "full")
+    assert (reply["ok"], reply["status"]) == (False, "exhausted")
     # And what a candidate prints stays out of the replies.
     assert compile_and_measure(worker, tmp_path, beginning_with("print('{}')"), "noisy")["ok"]
 

@@ -48,6 +48,13 @@ static json_t *answer(const char *kind, const json_t *request)
     if (strcmp(what, "compile") == 0 && strcmp(kind, "no room") == 0)
         return json_pack("{s:b, s:s, s:s, s:i}", "ok", 0, "status", "memory", "error", "OutOfResources", "kernel",
                          strstr(text_of(request, "source"), MARK) ? 0 : 7);
+    if (strcmp(what, "compile") == 0 && strcmp(kind, "first kernel") == 0)
+        return json_pack("{s:b, s:s, s:s, s:i}", "ok", 0, "status", "memory", "error", "OutOfResources", "kernel", 0);
+    if (strcmp(what, "compile") == 0 && strcmp(kind, "exhausted") == 0)
+        return json_pack("{s:b, s:s, s:s}", "ok", 0, "status", "exhausted", "error", "OutOfMemoryError");
+    if (strcmp(what, "measure") == 0 && strstr(kind, "timed")) /* the first kernel took no time, or some */
+        return json_pack("{s:b, s:f, s:f, s:f, s:i, s:[f, f, f]}", "ok", 1, "us", 9.0, "warm_us", 9.0, "rel_l2", 1e-7,
+                         "checked", 1, "kernel_us", strcmp(kind, "timed") == 0 ? 3.0 : 0.0, 2.0, 4.0);
     if (strcmp(what, "compile") == 0) {
         bool original = strstr(text_of(request, "source"), MARK);
         snprintf(path, sizeof path, "%s/%s.%s", text_of(request, "dir"), text_of(request, "key"),
@@ -353,18 +360,111 @@ static void test_guilty_kernel(void **state)
     close_setting(&s);
 }
 
+static ef_families *few_families(const setting *s)
+{
+    ef_diag diag = {0};
+    return ef_families_new(s->program, &(ef_families_options){.keep = 1, .backend = s->device.backend, .threads = 1},
+                           &diag);
+}
+
+static ef_flight *ready_flight(setting *s)
+{
+    ef_diag diag = {0};
+    s->pool = ef_device_pool(&s->device, 1, &diag);
+    ef_flight *flight = ef_flight_new(s->program, &s->device, s->pool, 1, 1, &diag);
+    while (!ef_flight_ready(flight, 1, &diag))
+        assert_false(diag.failed);
+    return flight;
+}
+
+static ef_tuner *tuner_of(const ef_families *families)
+{
+    ef_tuner *tuner = ef_tuner_new(1);
+    ef_tune_space space = ef_family_space(&families->list.at[0]);
+    ef_tuner_add(tuner, &space);
+    return tuner;
+}
+
+/* Failures of which the kernel is known say as much when they come from the store: another schedule of the kernel may
+ * work, and so may the family. */
+static void test_resumed_failures(void **state)
+{
+    (void)state;
+    setting s = open_setting("first kernel");
+    ef_families *families = few_families(&s);
+    assert_true(families->list.at[0].graph->kernels.count > 1);
+    ef_flight *flight = ready_flight(&s);
+    ef_flight_store(flight, s.store, "failing", "device");
+    ef_tuner *tuner = tuner_of(families), *resumed = tuner_of(families);
+    for (int i = 0; i < 5; i++) {
+        ef_tune_point point;
+        ef_trip trip;
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        ef_flight_launch(flight, families, &(ef_trip){.choice = point.choice, .ticket = point.ticket, .repeat = 1});
+        assert_true(ef_flight_land(flight, families, 10, &trip));
+        assert_true(isinf(trip.us) && trip.no_room && trip.guilty == 0);
+        ef_tuner_fail(tuner, trip.ticket, trip.guilty, trip.no_room);
+    }
+    assert_true(ef_store_count(s.store, "failing", "device") >= 4);
+    ef_flight_recall(flight, families, 0, resumed);
+    assert_int_equal(ef_tuner_left(tuner), 1);
+    assert_int_equal(ef_tuner_left(resumed), 1);
+    ef_tuner_free(tuner);
+    ef_tuner_free(resumed);
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
+static ef_trip only_trip(const char *worker)
+{
+    ef_trip trip;
+    setting s = open_setting(worker);
+    ef_families *families = few_families(&s);
+    assert_int_equal(families->list.at[0].graph->kernels.count, 3);
+    ef_flight *flight = ready_flight(&s);
+    ef_flight_launch(flight, families, &(ef_trip){.choice = families->list.at[0].start, .repeat = 1});
+    assert_true(ef_flight_land(flight, families, 10, &trip));
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+    static double some;
+    trip.kernel_us = trip.kernel_us ? &some : NULL; /* which was the flight's */
+    return trip;
+}
+
+/* That a tensor has no place in the device's memory is not for want of room for tiles. */
+static void test_exhausted(void **state)
+{
+    (void)state;
+    ef_trip trip = only_trip("exhausted");
+    assert_true(isinf(trip.us) && !trip.no_room);
+}
+
+/* A kernel that took no time was not measured. */
+static void test_times(void **state)
+{
+    (void)state;
+    assert_non_null(only_trip("timed").kernel_us);
+    assert_null(only_trip("timed badly").kernel_us);
+}
+
 static uint32_t refused_param;
 static uint64_t refused_value;
+static ef_failure refused_for;
 
 static bool print_unless(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
                          ef_diag *diag)
 {
-    if (schedule->value[refused_param] == refused_value)
-        return ef_fail(diag, "too large");
+    if (schedule->value[refused_param] == refused_value) {
+        diag->kind = refused_for;
+        return ef_fail(diag, "refused");
+    }
     return print_cpu(graph, schedule, entry, out, diag);
 }
 
-/* Of a schedule that cannot be printed it is found out which kernel is at fault; the result is there at once. */
+/* Of a schedule that cannot be printed it is found out which kernel is at fault; the result is there at once. That
+ * there is no room is only said of what is too large. */
 static void test_unprinted_kernel(void **state)
 {
     ef_diag diag = {0};
@@ -386,11 +486,14 @@ static void test_unprinted_kernel(void **state)
     ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
-    ef_flight_launch(flight, families, &(ef_trip){.choice = choice, .repeat = 1});
-    assert_true(ef_flight_land(flight, families, 0, &trip));
-    assert_true(isinf(trip.us) && trip.no_room);
-    assert_int_equal(trip.guilty, family->owner[last]);
-    assert_true(trip.guilty > 0);
+    for (int large = 0; large < 2; large++) {
+        refused_for = large ? EF_TOO_LARGE : EF_FAILED;
+        ef_flight_launch(flight, families, &(ef_trip){.choice = choice, .repeat = 1});
+        assert_true(ef_flight_land(flight, families, 0, &trip));
+        assert_true(isinf(trip.us) && trip.no_room == large);
+        assert_int_equal(trip.guilty, family->owner[last]);
+        assert_true(trip.guilty > 0);
+    }
     ef_flight_free(flight);
     ef_families_free(families);
     close_setting(&s);
@@ -408,6 +511,9 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_late_narrow),
                                        cmocka_unit_test(test_early_narrow),
                                        cmocka_unit_test(test_guilty_kernel),
+                                       cmocka_unit_test(test_resumed_failures),
+                                       cmocka_unit_test(test_exhausted),
+                                       cmocka_unit_test(test_times),
                                        cmocka_unit_test(test_unprinted_kernel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

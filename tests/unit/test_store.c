@@ -48,7 +48,8 @@ static int remove_directory(void **state)
 
 static void put(ef_store *store, const char *program, uint64_t family, const char *schedule, double us)
 {
-    ef_store_put(store, &(ef_store_result){program, "cpu", family, schedule, us, us / 2, 1e-4, "fine", "", ""});
+    ef_store_put(store,
+                 &(ef_store_result){program, "cpu", family, schedule, us, us / 2, 1e-4, "fine", "", "", UINT32_MAX});
 }
 
 static void add_up(void *user, const ef_store_result *r)
@@ -98,6 +99,34 @@ static void test_remembers(void **state)
     assert_null(ef_store_best(store, "q", "cpu", &budget, arena));
     ef_store_close(store);
     ef_arena_free(arena);
+}
+
+static void add_guilty(void *user, const ef_store_result *r)
+{
+    uint32_t *guilty = user;
+    *guilty = *guilty * 10 + (r->guilty == UINT32_MAX ? 9 : r->guilty);
+}
+
+/* The kernel because of which something failed is kept, and so is the order in which results came. */
+static void test_guilty(void **state)
+{
+    static const struct {
+        const char *schedule;
+        uint32_t guilty;
+    } result[] = {{"b=1", 0}, {"a=1", 3}, {"c=1", UINT32_MAX}};
+    uint32_t guilty = 0;
+    (void)state;
+    ef_store *store = reopen();
+    for (int i = 0; i < 3; i++) {
+        ef_store_put(store, &(ef_store_result){"p", "cpu", 1, result[i].schedule, 0, 0, 0, "memory", "too large", "",
+                                               result[i].guilty});
+        nanosleep(&(struct timespec){.tv_nsec = 3000000L}, NULL);
+    }
+    ef_store_close(store);
+    store = reopen();
+    ef_store_results(store, "p", "cpu", 1, add_guilty, &guilty);
+    assert_int_equal(guilty, 39);
+    ef_store_close(store);
 }
 
 static void check_integrity(void)
@@ -327,9 +356,16 @@ static void test_names_do_not_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_DISK(test_remembers),         ON_DISK(test_several_processes),     ON_DISK(test_kill),
-        ON_DISK(test_damaged),           ON_DISK(test_damaged_inside),        ON_DISK(test_another_version),
-        cmocka_unit_test(test_no_place), cmocka_unit_test(test_default_path), cmocka_unit_test(test_names_do_not_count),
+        ON_DISK(test_remembers),
+        ON_DISK(test_guilty),
+        ON_DISK(test_several_processes),
+        ON_DISK(test_kill),
+        ON_DISK(test_damaged),
+        ON_DISK(test_damaged_inside),
+        ON_DISK(test_another_version),
+        cmocka_unit_test(test_no_place),
+        cmocka_unit_test(test_default_path),
+        cmocka_unit_test(test_names_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,7 @@ typedef struct {
     ef_intern *asked[DEVICE_KERNELS]; /* distinct schedules of a kernel */
     uint32_t measured;
     double first[DEVICE_FAMILIES]; /* the first time of a family */
+    bool refuses;                  /* some schedules fail, because of a kernel */
 } simulation;
 
 static double simulate(simulation *s, uint32_t family, const uint32_t *choice, double *kernel_us)
@@ -272,6 +273,15 @@ static double simulate(simulation *s, uint32_t family, const uint32_t *choice, d
     s->measured++;
     s->first[family] = s->first[family] > 0 ? s->first[family] : sum;
     return sum;
+}
+
+/* The first kernel that has no room under a schedule; NONE: all have. */
+static uint32_t refused(const simulation *s, uint32_t family, const uint32_t *choice)
+{
+    for (uint32_t k = 0; k < device_family[family].kernels && s->refuses; k++)
+        if (choice[3 * k] < 4 || choice[3 * k + 1] == 9)
+            return k;
+    return NONE;
 }
 
 static simulation simulation_new(void)
@@ -322,6 +332,7 @@ static ef_tuner *device_tuner(uint64_t seed)
 typedef struct {
     uint32_t family, choice[9];
     double us, kernel_us[3];
+    uint32_t guilty; /* because of this kernel it failed; NONE: it did not */
 } told_result;
 
 /* Measures up to `budget` schedules; what was told goes to `log`. Returns the best. */
@@ -336,7 +347,11 @@ static double play_device(ef_tuner *tuner, simulation *s, uint32_t budget, told_
         r->family = point->family;
         memcpy(r->choice, point->choice, (size_t)3 * device_family[point->family].kernels * sizeof *r->choice);
         r->us = simulate(s, point->family, point->choice, r->kernel_us);
-        ef_tuner_tell(tuner, point->ticket, r->us, r->kernel_us);
+        r->guilty = refused(s, point->family, point->choice);
+        if (r->guilty != NONE)
+            ef_tuner_fail(tuner, point->ticket, r->guilty, true);
+        else
+            ef_tuner_tell(tuner, point->ticket, r->us, r->kernel_us);
     }
     return ef_tuner_best(tuner, point, &us) ? us : INFINITY;
 }
@@ -390,19 +405,28 @@ static void test_shared_kernels(void **state)
     ef_tuner_free(tuner);
 }
 
-/* What was told before is not asked again, and counts: the rest of the budget gives what all of it would have. */
-static void test_resumes(void **state)
+/* What was told before is not asked again, and counts, failures as well: the rest of the budget gives what all of it
+ * would have. */
+static void check_resuming(bool refuses)
 {
-    (void)state;
     told_result log[DEVICE_BUDGET] = {0}, again[DEVICE_BUDGET] = {0};
     ef_tune_point point;
     simulation s = simulation_new();
+    s.refuses = refuses;
     ef_tuner *tuner = device_tuner(5);
     double before = play_device(tuner, &s, DEVICE_BUDGET / 2, log, &point);
+    uint32_t failed = 0;
     ef_tuner_free(tuner); /* killed */
     tuner = device_tuner(5);
-    for (uint32_t i = 0; i < DEVICE_BUDGET / 2; i++)
-        assert_true(ef_tuner_known(tuner, log[i].family, log[i].choice, log[i].us, log[i].kernel_us));
+    for (uint32_t i = 0; i < DEVICE_BUDGET / 2; i++) {
+        const told_result *r = &log[i];
+        failed += r->guilty != NONE;
+        if (r->guilty != NONE)
+            assert_true(ef_tuner_known_failure(tuner, r->family, r->choice, r->guilty, true));
+        else
+            assert_true(ef_tuner_known(tuner, r->family, r->choice, r->us, r->kernel_us));
+    }
+    assert_true(refuses ? failed >= 10 : failed == 0);
     double us;
     assert_true(ef_tuner_best(tuner, &point, &us));
     assert_true(us == before);
@@ -415,6 +439,13 @@ static void test_resumes(void **state)
     assert_true(after <= before);
     ef_tuner_free(tuner);
     simulation_free(&s);
+}
+
+static void test_resumes(void **state)
+{
+    (void)state;
+    check_resuming(false);
+    check_resuming(true);
 }
 
 /* Families of kernels {0, 1}, {0, 2} and {3, 1}; the first one always fails as a whole, though its kernels are the
@@ -480,9 +511,9 @@ static void test_renewed(void **state)
                                          .key = key});
     ef_tuner_known(tuner, 0, bad, 20, (const double[]){10, 10});
     ef_tuner_known(tuner, 0, good, 10, told);
-    ef_tuner_renew(tuner, 0, narrow);
+    ef_tuner_change_kernels(tuner, 0, narrow);
     assert_true(ef_tuner_best(tuner, &point, &us) && us == 10);
-    ef_tuner_renew(tuner, 0, wide);
+    ef_tuner_change_kernels(tuner, 0, wide);
     assert_false(ef_tuner_best(tuner, &point, &us));
     uint32_t asked = 0;
     while (ef_tuner_ask(tuner, &point) == EF_ASK_POINT) {
@@ -567,18 +598,20 @@ static void add_costed(ef_tuner *tuner, const cost_table *table, uint64_t first,
 }
 
 /* A kernel that is known to have failed is changed alone: the others' schedules, which nothing was heard of, are tried
- * with another one of it; and one that had no room gives way to what needs less. */
+ * with another one of it; and one that had no room gives way to what needs less. So it is when a run is resumed. */
 static void test_blamed(void **state)
 {
     static const cost_table table = {{10, 10}};
     ef_tune_point point;
     (void)state;
-    ef_tuner *tuner = ef_tuner_new(1);
+    ef_tuner *tuner = ef_tuner_new(1), *resumed = ef_tuner_new(2);
     add_costed(tuner, &table, 1, 2);
+    add_costed(resumed, &table, 1, 2);
     assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
     uint32_t first[4], failed = point.choice[3];
     memcpy(first, point.choice, sizeof first);
     ef_tuner_fail(tuner, point.ticket, 1, true);
+    assert_true(ef_tuner_known_failure(resumed, 0, point.choice, 1, true));
     for (int i = 0; i < 4; i++) {
         assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
         if (i == 0)
@@ -586,11 +619,74 @@ static void test_blamed(void **state)
         assert_memory_not_equal(point.choice + 2, first + 2, 2 * sizeof *first);
         assert_true(point.choice[3] < failed);
         ef_tuner_fail(tuner, point.ticket, 1, true);
+        assert_true(ef_tuner_known_failure(resumed, 0, point.choice, 1, true));
         failed = point.choice[3];
     }
+    assert_int_equal(ef_tuner_left(tuner), 1);
+    assert_int_equal(ef_tuner_left(resumed), 1);
     /* It never worked: but no other family is there. */
     assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+    assert_int_equal(ef_tuner_ask(resumed, &point), EF_ASK_POINT);
+    assert_memory_equal(point.choice, first, 2 * sizeof *first);
+    assert_true(point.choice[3] < failed);
     ef_tuner_free(tuner);
+    ef_tuner_free(resumed);
+}
+
+/* A family's kernels become others while results are awaited: those are of the new ones. The old ones, of which another
+ * family has one, wait for nothing, may be asked again, and are judged by that family. */
+static void test_changed_while_asked(void **state)
+{
+    static const cost_table wide = {{99, 99}}, narrow = {{10, 10}};
+    static const uint32_t values[4] = {12, 12, 12, 12}, owner[4] = {0, 0, 1, 1}, start[4] = {8, 10, 8, 10};
+    static const bool uses[8] = {false};
+    static const uint64_t key[4] = {0}, identity[2][2] = {{1, 2}, {3, 2}}, changed[2] = {11, 12};
+    static const double estimate[2] = {10, 10};
+    (void)state;
+    for (int late = 0; late < 2; late++) { /* the other one has its first schedule before or after */
+        ef_tune_records records;
+        ef_tune_family *f[2];
+        ef_rng rng = {1};
+        ef_tune_records_init(&records);
+        for (uint32_t i = 0; i < 2; i++)
+            f[i] = ef_tune_family_new(&(ef_tune_space){.params = 4,
+                                                       .values = values,
+                                                       .owner = owner,
+                                                       .start = start,
+                                                       .kernels = 2,
+                                                       .identity = identity[i],
+                                                       .kernel_estimate = estimate,
+                                                       .uses = uses,
+                                                       .key = key,
+                                                       .cost = table_cost,
+                                                       .user = i ? &narrow : &wide},
+                                      i);
+        uint32_t point = ef_tune_assemble(f[0], &records, &rng);
+        const ef_tune_kernel *shared = records.list.at[f[0]->record[1]];
+        const ef_tune_time *time = &shared->points.time.at[f[0]->point[1]];
+        assert_int_equal(time->waiting, 1);
+        if (!late)
+            ef_tune_family_survey(f[1], &records);
+        assert_ptr_equal(shared->judge.user, &wide);
+        ef_tune_family_change_kernels(f[0], &records, changed, &point, 1);
+        ef_tune_family_judge(f[0], &records);
+        ef_tune_family_judge(f[1], &records);
+        if (late)
+            ef_tune_family_survey(f[1], &records);
+        assert_int_equal(time->waiting, 0);
+        assert_true(time->open);
+        assert_ptr_equal(shared->judge.user, &narrow);
+        assert_non_null(shared->judge.cost);
+        const ef_tune_kernel *own = records.list.at[f[0]->record[1]];
+        assert_ptr_equal(own->judge.user, &wide);
+        assert_int_equal(own->points.time.at[0].waiting, 1);
+        ef_tune_family_tell(f[0], &records, point, 30, (const double[]){15, 15}, true);
+        assert_int_equal(own->points.time.at[0].waiting, 0);
+        assert_true(own->points.elites == 1 && shared->points.elites == 0);
+        for (int i = 0; i < 2; i++)
+            ef_tune_family_free(f[i]);
+        ef_tune_records_free(&records);
+    }
 }
 
 /* A family of a kernel that never compiles comes after the others, though it promises more. */
@@ -756,6 +852,7 @@ int main(void)
         cmocka_unit_test(test_all_dead),
         cmocka_unit_test(test_blamed_in_vain),
         cmocka_unit_test(test_renewed),
+        cmocka_unit_test(test_changed_while_asked),
         cmocka_unit_test(test_blamed),
         cmocka_unit_test(test_broken_kernel),
         cmocka_unit_test(test_broken_in_every_shape),
