@@ -3,7 +3,6 @@
 
 #include <glpk.h>
 #include <math.h>
-#include <string.h>
 
 #include "support/vec.h"
 #include "target/rank_terms.h"
@@ -11,7 +10,6 @@
 #define NEGLIGIBLE 1e-3 /* microseconds, or parts of the room: no tangents below */
 #define STEP 0.7        /* between tangents, in logarithms: the exponential is missed by 6 % at most */
 #define ROWS 60000      /* of the linear program, at most */
-#define NUDGE 1e-4      /* microseconds for a tile that is e times as large or small as the first guess */
 
 typedef struct {
     const ef_kgraph *g;
@@ -50,24 +48,15 @@ static void entry(program *p, int *count, int column, double value)
 
 /* ---- variables ---- */
 
-/* The logarithms of tile extents, near those of the first guess where nothing else decides. */
-static void add_tiles(program *p, const ef_schedule *guess)
+/* The logarithms of tile extents. */
+static void add_tiles(program *p)
 {
     for (uint32_t i = 0; i < p->g->params.count; i++) {
         const ef_kparam *param = &p->g->params.at[i];
         if (param->kind != EF_PARAM_TILE)
             continue;
-        double most = log((double)ef_var_at(p->g->ctx, ef_axis_var(param->axis))->extent), at;
-        p->most[i] = most;
-        p->column[i] = add_column(p, 0, most, 0);
-        at = fmin(most, log((double)(guess->value[i] ? guess->value[i] : 1)));
-        int away = add_column(p, 0, INFINITY, NUDGE);
-        for (int sign = -1; sign <= 1; sign += 2) { /* away >= sign * (x - at) */
-            int count = 0;
-            entry(p, &count, away, 1);
-            entry(p, &count, p->column[i], -sign);
-            add_row(p, count, -sign * at);
-        }
+        p->most[i] = log((double)ef_var_at(p->g->ctx, ef_axis_var(param->axis))->extent);
+        p->column[i] = add_column(p, 0, p->most[i], 0);
     }
 }
 
@@ -167,25 +156,8 @@ static bool add_kernel(program *p, uint32_t kernel)
 
 /* ---- the solution ---- */
 
-/* The value of a domain that is nearest in logarithms. */
-static uint64_t nearest(const uint64_t *domain, unsigned count, double log_value)
-{
-    uint64_t best = domain[0];
-    for (unsigned i = 1; i < count; i++)
-        if (fabs(log((double)domain[i]) - log_value) < fabs(log((double)best) - log_value))
-            best = domain[i];
-    return best;
-}
-
 static void read_solution(const program *p, ef_ranking *out)
 {
-    uint64_t domain[EF_SCHEDULE_VALUES];
-    for (uint32_t i = 0; i < p->g->params.count; i++) {
-        if (!p->column[i])
-            continue;
-        unsigned count = ef_schedule_domain(p->g, out->schedule.backend, i, domain);
-        out->schedule.value[i] = nearest(domain, count, glp_get_col_prim(p->lp, p->column[i]));
-    }
     out->us = 0;
     out->kernel_us = ef_xcalloc((size_t)p->g->kernels.count + 1, sizeof *out->kernel_us);
     for (uint32_t k = 0; k < p->g->kernels.count; k++) {
@@ -214,15 +186,14 @@ bool ef_rank(const ef_kgraph *g, const ef_target *target, uint32_t threads, ef_r
     bool fine = true;
     if (g->params.count > EF_RANK_PARAMS)
         return ef_fail(diag, "%s has too many parameters to rank it", g->name);
-    *out = (ef_ranking){.schedule = ef_schedule_default(g, device.gpu ? EF_BACKEND_TRITON : EF_BACKEND_C,
-                                                        device.gpu ? device.units : threads)};
+    *out = (ef_ranking){0};
     glp_term_out(GLP_OFF);
     p.lp = glp_create_prob();
     glp_set_obj_dir(p.lp, GLP_MIN);
     p.column = ef_xcalloc((size_t)g->params.count + 1, sizeof *p.column);
     p.most = ef_xcalloc((size_t)g->params.count + 1, sizeof *p.most);
     p.time = ef_xcalloc((size_t)g->kernels.count + 1, sizeof *p.time);
-    add_tiles(&p, &out->schedule);
+    add_tiles(&p);
     nest_tiles(&p);
     for (uint32_t k = 0; k < g->kernels.count && fine; k++)
         fine = add_kernel(&p, k) || ef_fail(diag, "%s is too large to rank", g->name);
@@ -241,7 +212,6 @@ bool ef_rank(const ef_kgraph *g, const ef_target *target, uint32_t threads, ef_r
 
 void ef_ranking_free(ef_ranking *ranking)
 {
-    ef_schedule_free(&ranking->schedule);
     free(ranking->kernel_us);
     *ranking = (ef_ranking){0};
 }

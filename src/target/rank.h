@@ -1,5 +1,6 @@
 /* Static ranking (paper, section 6.2; design, section 8): an optimistic latency of a kernel graph over all its
- * schedules, by a linear program, and a first schedule by rounding its solution.
+ * schedules, by a linear program. Families are ranked by it for CPUs; for GPUs by what a schedule that is searched for
+ * costs (first.h).
  *
  * The variables are the logarithms of the tile extents. The extent of a tile, how often it is loaded, how many blocks
  * there are are products of extents and of their inverses: in logarithms, sums. What a kernel loads and computes is a
@@ -14,13 +15,12 @@
 #ifndef EF_TARGET_RANK_H
 #define EF_TARGET_RANK_H
 
-#include "kernel/schedule.h"
+#include "kernel/kernel.h"
 #include "target/target.h"
 
 typedef struct {
-    double us;            /* optimistic latency of all kernels, one after the other */
-    double *kernel_us;    /* by kernel, with its launch */
-    ef_schedule schedule; /* tile extents near the solution, of the parameters' domains; else the default */
+    double us;         /* optimistic latency of all kernels, one after the other */
+    double *kernel_us; /* by kernel, with its launch */
 } ef_ranking;
 
 /* False and a message when the linear program has no solution or is too large. `threads`: of a CPU, else 0. */
