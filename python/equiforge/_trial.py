@@ -36,19 +36,8 @@ MOST_CYCLES = 2e7
 SLOW_US = 2e4  # a first call that takes this long is no matter of warming up
 REFERENCE_SHARE = 0.25  # of the time for preparation, for exact results
 EAGER_SHARE = 0.1  # … for timing the program as it is
+RANGE = {torch.float16: 2.0**15}  # of results that are not at the end of their type's
 LEAST_POSITIONS = 4  # of a dimension of which a sample is computed
-
-# What inputs are multiplied by, or are off centre by; what is wanted comes first. Results of tiny inputs would leave
-# float16 at its lower end; a softmax of large scores takes another key for their last bits.
-# At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more; in half precision that does not matter.
-SCALES = {
-    "normal": (1.0, 0.3, 0.1, 0.03),
-    "large": (100.0, 30.0, 10.0, 4.0, 2.0),
-    "tiny": (1e-3, 1e-2, 0.05, 0.2, 0.5),
-    "zero": (1.0, 0.3, 0.1, 0.03),
-    "shifted": (30.0, 10.0, 3.0, 1.0, 0.3),
-    "masked": (1.0, 0.3, 0.1, 0.03),
-}
 
 Call = Callable[[Sequence[Tensor]], Any]
 
@@ -453,7 +442,7 @@ class Trial:
         self.whole: list[Tensor] | None = None  # what the program as it is makes of the first distribution
         self.cases: list[tuple[str, list[Tensor], list[Tensor]]] = []  # distribution, inputs, exact results
         self.eager_error: list[float] = []
-        self.infinite = 0  # results that are not finite with normal inputs
+        self.beyond = 0  # results that are out of range with normal inputs
         kinds = distributions(self.inputs)
         if seconds:
             self.sample = self._affordable(REFERENCE_SHARE * seconds * 1e6 / (len(kinds) + 2))
@@ -504,30 +493,30 @@ class Trial:
         return self.sample.outputs(outputs) if self.sample else outputs
 
     def _prepare(self, kind: str) -> None:
-        """Inputs of the first scale that eager PyTorch can compute with: its error is accepted of anything, and leaves
-        room for twice where inputs are far off, and nothing overflows there. Of the scale with the least error when
-        there is none. Eager that is off by its own size would say nothing of a candidate; what does not overflow while
-        most else does, is what cancels. The first distribution's scale is the others' unit."""
-        best, least = 1.0, math.inf
-        for scale in SCALES[kind]:
-            case, found, overflow = self._case(kind, scale)
-            far = kind in ("large", "tiny", "shifted")
-            if (2 if far else 1) * found <= ACCEPTED and (overflow <= self.infinite or not far):
+        """Inputs of the first scale that eager PyTorch can compute with (the rule is src/codegen/verify.h's): its error
+        is small enough, and no more results leave their range than with normal inputs where that matters. Of the scale
+        with the least error when there is none. The first distribution's scale is the others' unit."""
+        scales, most, in_range = self.reference.module.DRAWS[kind]
+        best, least = scales[-1], math.inf
+        for scale in scales:
+            case, found, beyond = self._case(kind, scale)
+            if found <= most and (beyond <= self.beyond or not in_range):
                 break
             if found < least:
                 best, least = scale, found
         else:
             del case
             scale = best
-            case, found, overflow = self._case(kind, scale)
+            case, found, beyond = self._case(kind, scale)
         if kind == "normal":
-            self.infinite = overflow
+            self.beyond = beyond
             self.inputs = [replace(spec, size=spec.size * scale) for spec in self.inputs]
         self.cases.append(case)
         self.eager_error.append(found)
 
     def _case(self, kind: str, scale: float) -> tuple[tuple[str, list[Tensor], list[Tensor]], float, int]:
-        """Distribution, inputs, exact results; eager PyTorch's error, and how many of its results are not finite."""
+        """Distribution, inputs, exact results; eager PyTorch's error, and how many of its results are not finite,
+        or of float16 near its end, where rounding decides."""
         tensors = draw(self.inputs, kind, scale, self.device, self.seed)
         part = self.sample.inputs(tensors) if self.sample else tensors
         exact = self.reference.of(self.sample, part, torch.float64)
@@ -537,11 +526,11 @@ class Trial:
         else:
             results = self.reference.of(self.sample, part, None)
         found = error(results, exact)
-        overflow = sum(int((~torch.isfinite(x)).sum()) for x in results if x.is_floating_point())
+        beyond = sum(int((~(x.abs() < RANGE.get(x.dtype, math.inf))).sum()) for x in results if x.is_floating_point())
         # Exact results of a narrow type need not be kept in float64.
         narrow = {torch.float16, torch.bfloat16}
         kept = [x.float() if s.dtype in narrow else x for x, s in zip(exact, self.outputs, strict=True)]
-        return (kind, tensors, kept), found, overflow
+        return (kind, tensors, kept), found, beyond
 
     def accepted(self, case: int) -> float:
         """The error that a candidate may have: twice that of eager PyTorch, and below 0.01."""

@@ -89,66 +89,53 @@ static bool open_run(reference_run *run, ef_library *library, const char *name, 
     return run->native.entry != NULL;
 }
 
-static uint64_t finite_outputs(const ef_oracle *o, ef_draw draw, double scale, uint64_t seed)
-{
-    const reference_run *run = &o->wide;
-    ef_data *data = (ef_data *)&o->drawn[draw];
-    ef_data_draw(run->graph, &run->schedule, data, draw, (ef_draw_size){o->unit, scale}, seed);
-    ef_native_call(&run->native, data->in, data->out);
-    return ef_data_finite(run->graph, &run->schedule, data);
-}
-
-/* The first of the scales from `first` on with which the program leaves float32 in no output. */
-static unsigned scale_of(const ef_oracle *o, ef_draw draw, unsigned first, uint64_t seed)
-{
-    if (draw != EF_DRAW_LARGE && draw != EF_DRAW_SHIFTED)
-        return first;
-    uint64_t normal = finite_outputs(o, EF_DRAW_NORMAL, 1, seed);
-    while (first + 1 < EF_DRAW_SCALES && finite_outputs(o, draw, ef_draw_scale(draw, first), seed) < normal)
-        first++;
-    return first;
-}
-
-/* The inputs of a draw and the program's outputs in float64. */
-static bool draw_one(ef_oracle *o, ef_draw draw, double scale, uint64_t seed, ef_diag *diag)
-{
-    ef_data_draw(o->eager.graph, &o->eager.schedule, &o->drawn[draw], draw, (ef_draw_size){o->unit, scale}, seed);
-    ef_reference_free(o->reference[draw]);
-    o->reference[draw] = ef_reference_new(o->program, o->eager.graph, &o->eager.schedule, &o->drawn[draw], diag);
-    return o->reference[draw] != NULL;
-}
-
 static double error_of(const ef_oracle *o, const reference_run *run, ef_draw draw)
 {
     ef_native_call(&run->native, o->drawn[draw].in, o->drawn[draw].out);
     return ef_reference_error(o->reference[draw], run->graph, &o->drawn[draw]);
 }
 
-/* What leaves float32 inside of the program may be finite in the end, and wrong: 1 / sqrt(infinity) is 0. Then smaller
- * inputs are drawn. */
-static bool draw_fit(ef_oracle *o, ef_draw draw, uint64_t seed, ef_diag *diag)
+typedef struct {
+    ef_oracle *oracle;
+    uint64_t seed, normal; /* finite outputs of the normal draw */
+} drawing;
+
+/* The inputs of a draw and the program's outputs in float64. What leaves float32 inside of the program may be finite in
+ * the end, and wrong: 1 / sqrt(infinity) is 0. What leaves it in the end need not be evaluated to be known to. */
+static bool draw_inputs(void *user, ef_draw draw, unsigned attempt, ef_drawn *drawn, ef_diag *diag)
 {
-    unsigned i;
-    for (i = 0; i < EF_DRAW_SCALES; i++) {
-        i = scale_of(o, draw, i, seed);
-        if (!draw_one(o, draw, ef_draw_scale(draw, i), seed, diag))
-            return false;
-        if (i + 1 == EF_DRAW_SCALES || error_of(o, &o->wide, draw) <= EF_ERROR_LIMIT)
-            break;
-    }
-    o->unit = draw == EF_DRAW_NORMAL ? ef_draw_scale(draw, i) : o->unit;
-    return true;
+    const drawing *d = user;
+    ef_oracle *o = d->oracle;
+    const reference_run *run = &o->wide;
+    ef_data *data = &o->drawn[draw];
+    ef_draw_size size = {o->unit, ef_draw_scale(draw, attempt)};
+    ef_data_draw(run->graph, &run->schedule, data, draw, size, d->seed);
+    ef_native_call(&run->native, data->in, data->out);
+    *drawn = (ef_drawn){INFINITY, ef_data_finite(run->graph, &run->schedule, data)};
+    if (ef_draw_is_far(draw) && drawn->within < d->normal && attempt + 1 < EF_DRAW_SCALES)
+        return true;
+    ef_reference_free(o->reference[draw]);
+    o->reference[draw] = ef_reference_new(o->program, o->eager.graph, &o->eager.schedule, data, diag);
+    drawn->error = o->reference[draw] ? ef_reference_error(o->reference[draw], run->graph, data) : INFINITY;
+    return o->reference[draw] != NULL;
 }
 
 bool ef_oracle_prepare(ef_oracle *o, ef_library *library, const char *name, uint64_t seed, ef_diag *diag)
 {
     if (!open_run(&o->eager, library, name, "eager", diag) || !open_run(&o->wide, library, name, "wide", diag))
         return false;
+    drawing d = {.oracle = o, .seed = seed};
     o->unit = 1;
     for (ef_draw draw = 0; draw < EF_DRAW_COUNT; draw++) {
         o->drawn[draw] = ef_data_new(o->eager.graph, &o->eager.schedule);
-        if (!draw_fit(o, draw, seed, diag))
+        unsigned scale;
+        ef_drawn drawn;
+        if (!ef_draw_fit(draw, d.normal, draw_inputs, &d, &scale, &drawn, diag))
             return false;
+        if (draw == EF_DRAW_NORMAL) {
+            d.normal = drawn.within;
+            o->unit = ef_draw_scale(draw, scale);
+        }
         o->error[draw] = error_of(o, &o->eager, draw);
     }
     return true;

@@ -6,8 +6,7 @@
  * EF_ERROR_LIMIT; where eager is exact, or leaves the range of its types (its error is infinite then), a floor and that
  * limit alone count.
  *
- * Large inputs are the largest of 100, 16, 4 and 1 times normal ones with which the program, its intermediate results
- * in float32, has as many finite outputs as with normal inputs and is below EF_ERROR_LIMIT. */
+ * The scale of inputs (verify.h) is one that suits the program with its intermediate results in float32. */
 #ifndef EF_CODEGEN_ORACLE_H
 #define EF_CODEGEN_ORACLE_H
 

@@ -10,6 +10,8 @@
  *   INPUTS, OUTPUTS                      lists of (name, dtype, shape), dtype as in the text form
  *   SUMMED                               numbers of the inputs that are added up, see ir/independent.h
  *   FAN_IN                               by input: elements that it is contracted over as a weight, see there; or 1
+ *   DRAWS                                {draw: (scales, largest error, whether outputs must stay in range)}, of
+ *                                        codegen/verify.h
  *   BATCH                                {dimension: ([its place in each input or None], [its place in each output])}
  *
  * Without `dtype` every operator has the element type that the program gives it: the eager baseline. With

@@ -1,4 +1,4 @@
-/* What a caller of printed PyTorch source must know: see torch.h for INPUTS, OUTPUTS and BATCH.
+/* What a caller of printed PyTorch source must know: see torch.h for INPUTS, OUTPUTS, DRAWS and BATCH.
  *
  * A dimension is in BATCH when no operator mixes positions along it or knows which one it is at: then every piece along
  * it can be computed by itself. */
@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "codegen/torch_print.h"
+#include "codegen/verify.h"
 #include "ir/independent.h"
 
 static void print_signature(const ef_torch *p, const char *title, const char *name, ef_type id)
@@ -59,6 +60,18 @@ static void print_fan_in(const ef_torch *p)
     free(fan_in);
 }
 
+static void print_draws(const ef_torch *p)
+{
+    ef_strbuf_puts(p->out, "DRAWS = {\n");
+    for (ef_draw draw = 0; draw < EF_DRAW_COUNT; draw++) {
+        ef_strbuf_printf(p->out, "    \"%s\": ((", ef_draw_names[draw]);
+        for (unsigned i = 0; i < EF_DRAW_SCALES; i++)
+            ef_strbuf_printf(p->out, "%s%.9g", i ? ", " : "", ef_draw_scale(draw, i));
+        ef_strbuf_printf(p->out, "), %.9g, %s),\n", ef_draw_error_limit(draw), ef_draw_is_far(draw) ? "True" : "False");
+    }
+    ef_strbuf_puts(p->out, "}\n");
+}
+
 static void print_batches(const ef_torch *p)
 {
     bool *needed = ef_program_needed(p->program);
@@ -90,5 +103,6 @@ void ef_torch_lists(const ef_torch *p)
     print_signatures(p);
     print_summed(p);
     print_fan_in(p);
+    print_draws(p);
     print_batches(p);
 }

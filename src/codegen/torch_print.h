@@ -39,7 +39,7 @@ void ef_torch_value(ef_torch *p, ef_expr e, ef_strbuf *out);
 /* The same by its name if it has one; a number as a tensor of rank 0. */
 void ef_torch_tensor(ef_torch *p, ef_expr e, ef_strbuf *out);
 
-/* torch_lists.c: INPUTS, OUTPUTS and BATCH. */
+/* torch_lists.c: all lists of the module (torch.h). */
 void ef_torch_lists(const ef_torch *p);
 
 #endif

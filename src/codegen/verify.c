@@ -158,16 +158,46 @@ void ef_data_free(ef_data *data)
 /* Rows of zeros and rows that a mask blanks: every third. */
 #define BLANK_ROW(row) ((row) % 3 == 1)
 
-/* At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more, and in half precision that does not
- * matter. */
+/* Results of tiny inputs would leave f16 at its lower end; a softmax of large scores takes another key for their last
+ * bits. At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more, and in half precision that does
+ * not matter. */
 static const double draw_scales[EF_DRAW_COUNT][EF_DRAW_SCALES] = {
-    [EF_DRAW_NORMAL] = {1, 0.3, 0.1, 0.03},   [EF_DRAW_LARGE] = {100, 16, 4, 1},
-    [EF_DRAW_TINY] = {1e-3, 1e-2, 0.05, 0.2}, [EF_DRAW_ZERO] = {1, 0.3, 0.1, 0.03},
-    [EF_DRAW_SHIFTED] = {30, 5, 1.2, 0.3},    [EF_DRAW_MASKED] = {1, 0.3, 0.1, 0.03}};
+    [EF_DRAW_NORMAL] = {1, 0.3, 0.1, 0.03, 0.01},  [EF_DRAW_LARGE] = {100, 30, 10, 4, 2},
+    [EF_DRAW_TINY] = {1e-3, 1e-2, 0.05, 0.2, 0.5}, [EF_DRAW_ZERO] = {1, 0.3, 0.1, 0.03, 0.01},
+    [EF_DRAW_SHIFTED] = {30, 10, 3, 1, 0.3},       [EF_DRAW_MASKED] = {1, 0.3, 0.1, 0.03, 0.01}};
 
 double ef_draw_scale(ef_draw draw, unsigned attempt)
 {
     return draw_scales[draw][attempt];
+}
+
+bool ef_draw_is_far(ef_draw draw)
+{
+    return draw == EF_DRAW_LARGE || draw == EF_DRAW_TINY || draw == EF_DRAW_SHIFTED;
+}
+
+double ef_draw_error_limit(ef_draw draw)
+{
+    return EF_ERROR_LIMIT / (ef_draw_is_far(draw) ? EF_ERROR_FACTOR : 1);
+}
+
+bool ef_draw_fit(ef_draw draw, uint64_t normal, ef_draw_try attempt, void *user, unsigned *taken, ef_drawn *drawn,
+                 ef_diag *diag)
+{
+    double least = INFINITY;
+    unsigned best = EF_DRAW_SCALES - 1;
+    for (*taken = 0; *taken < EF_DRAW_SCALES; (*taken)++) {
+        if (!attempt(user, draw, *taken, drawn, diag))
+            return false;
+        if (drawn->error <= ef_draw_error_limit(draw) && (!ef_draw_is_far(draw) || drawn->within >= normal))
+            return true;
+        if (drawn->error < least) {
+            least = drawn->error;
+            best = *taken;
+        }
+    }
+    *taken = best;
+    return best + 1 == EF_DRAW_SCALES || attempt(user, draw, best, drawn, diag);
 }
 
 static double draw_one(ef_draw draw, ef_dtype dtype, bool mask, bool blank, double scale, bool summed, ef_rng *rng)

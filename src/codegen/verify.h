@@ -38,10 +38,28 @@ typedef struct {
 void ef_data_draw(const ef_kgraph *graph, const ef_schedule *schedule, ef_data *data, ef_draw draw, ef_draw_size size,
                   uint64_t seed);
 /* Scales to try, one after the other, until the program as it is can compute with them: what overflows inside of it, or
- * hangs on the last bit of a score, is off by its own size and says nothing of a candidate. The one of the normal draw
- * is the unit of all. */
-#define EF_DRAW_SCALES 4u
+ * hangs on the last bit of a score, is off by its own size and says nothing of a candidate. So its error is one that is
+ * accepted of anything. Where inputs are far from normal ones it leaves room for twice as much, and as many outputs as
+ * with normal inputs are in the range of their types: what does not overflow while most else does, is what cancels.
+ * When no scale suits, that of the least error is taken. The one of the normal draw is the unit of all. Modules of
+ * PyTorch have the same (codegen/torch.h), and their users the same rule. */
+#define EF_DRAW_SCALES 5u
 double ef_draw_scale(ef_draw draw, unsigned attempt);
+bool ef_draw_is_far(ef_draw draw);
+/* The largest error of the program as it is with which a scale suits. */
+double ef_draw_error_limit(ef_draw draw);
+
+/* What the program as it is makes of a scale. */
+typedef struct {
+    double error;
+    uint64_t within; /* outputs that are in range */
+} ef_drawn;
+/* Draws inputs of a scale, by the number of the attempt, and computes with them. */
+typedef bool (*ef_draw_try)(void *user, ef_draw draw, unsigned attempt, ef_drawn *drawn, ef_diag *diag);
+/* Tries scales until one suits; what is tried last is what is taken. `normal`: outputs of the normal draw that are in
+ * range. Gives the scale's number. False when an attempt fails. */
+bool ef_draw_fit(ef_draw draw, uint64_t normal, ef_draw_try attempt, void *user, unsigned *taken, ef_drawn *drawn,
+                 ef_diag *diag);
 
 /* How many elements of the outputs are finite. */
 uint64_t ef_data_finite(const ef_kgraph *graph, const ef_schedule *schedule, const ef_data *data);

@@ -243,49 +243,38 @@ static void forget_reference(ef_bench *b, uint32_t d)
     b->reference[d] = NULL;
 }
 
+typedef struct {
+    ef_bench *bench;
+    part *wide;
+} making;
+
 /* Inputs of a distribution, its exact results, and how far the program as it is is from them. */
-static bool make_reference(ef_bench *b, part *wide, uint32_t d, double scale, ef_diag *diag)
+static bool make_reference(void *user, ef_draw d, unsigned attempt, ef_drawn *drawn, ef_diag *diag)
 {
+    const making *m = user;
+    ef_bench *b = m->bench;
     part *p = &b->part;
-    ef_data_draw(b->graph, &b->schedule, &b->data[d], (ef_draw)d, (ef_draw_size){b->unit, scale}, b->seed);
+    ef_draw_size size = {b->unit, ef_draw_scale(d, attempt)};
+    ef_data_draw(b->graph, &b->schedule, &b->data[d], d, size, b->seed);
     part_inputs(b, p, d);
     forget_reference(b, d);
-    if (wide)
-        compute(b, d, wide);
+    if (m->wide)
+        compute(b, d, m->wide);
     else if (!evaluate(b, d, diag))
         return false;
     ef_native_call(&p->native, p->data.in, p->data.out);
     b->eager[d] = ef_reference_error(b->reference[d], p->graph, &p->data);
     b->accepted[d] = ef_error_bound(b->eager[d]);
+    *drawn = (ef_drawn){b->eager[d], outputs_within(p)};
     return true;
-}
-
-/* With the first scale that the program as it is can take: in the range of its types, and with an error that is
- * accepted of anything; when there is none, with that of the least error. */
-static bool make_references_of(ef_bench *b, part *wide, uint32_t d, uint64_t normal, unsigned *best, ef_diag *diag)
-{
-    bool far = d == EF_DRAW_LARGE || d == EF_DRAW_SHIFTED;
-    double least = INFINITY;
-    *best = 0;
-    for (unsigned i = 0; i < EF_DRAW_SCALES; i++) {
-        if (!make_reference(b, wide, d, ef_draw_scale((ef_draw)d, i), diag))
-            return false;
-        if (b->eager[d] <= EF_ERROR_LIMIT && (!far || outputs_within(&b->part) >= normal)) {
-            *best = i;
-            return true;
-        }
-        if (b->eager[d] < least) {
-            least = b->eager[d];
-            *best = i;
-        }
-    }
-    return *best + 1 == EF_DRAW_SCALES || make_reference(b, wide, d, ef_draw_scale((ef_draw)d, *best), diag);
 }
 
 static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
 {
     uint64_t normal = 0;
     unsigned scale;
+    ef_drawn drawn;
+    making m = {b, wide};
     b->unit = 1;
     for (uint32_t d = 0; d < b->draws; d++) {
         if (d >= LEAST_DRAWS && now_us() > b->draw_until) {
@@ -293,11 +282,11 @@ static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
             break;
         }
         b->data[d] = ef_data_new(b->graph, &b->schedule);
-        if (!make_references_of(b, wide, d, normal, &scale, diag))
+        if (!ef_draw_fit((ef_draw)d, normal, make_reference, &m, &scale, &drawn, diag))
             return false;
         if (d != EF_DRAW_NORMAL)
             continue;
-        normal = outputs_within(&b->part);
+        normal = drawn.within;
         b->unit = ef_draw_scale(EF_DRAW_NORMAL, scale);
     }
     return true;

@@ -358,6 +358,25 @@ def test_masks():
     assert (zero == 0).all(-1).tolist() == [i % 3 == 1 for i in range(9)]
 
 
+def test_scales(reference):
+    """The scales to try are the module's, and the first is taken that suits by what the module says."""
+    specs = [_trial.Spec("x", torch.float16, (12, 40)), _trial.Spec("g", torch.float16, (40,))]
+    module = _trial.Reference(reference, "rms").module
+    assert set(module.DRAWS) == {"normal", "large", "tiny", "zero", "shifted", "masked"}
+    assert all(most == (0.005 if in_range else 0.01) for _, most, in_range in module.DRAWS.values())
+
+    def largest(scales, most, in_range=True):
+        source = _trial.Reference(reference, "rms")
+        source.module.DRAWS = module.DRAWS | {"large": (scales, most, in_range)}
+        trial = _trial.Trial((specs, [_trial.Spec("y", torch.float16, (12, 40))]), source, torch.device("cpu"), 1)
+        return next(float(inputs[1].abs().max()) for kind, inputs, _ in trial.cases if kind == "large")
+
+    normal = largest((1.0,), 0.005)
+    assert largest((8.0, 1.0), 0.005) == pytest.approx(8 * normal, rel=1e-2)
+    assert largest((32768.0, 2.0), 1.0) == pytest.approx(2 * normal, rel=1e-2)  # g leaves its range
+    assert largest((16.0, 4.0), 0.0, False) < 17 * normal  # none suits
+
+
 def test_sample(reference):
     """Exact results of a sample are those of the whole program there; what lies outside is compared with eager's."""
     from types import SimpleNamespace

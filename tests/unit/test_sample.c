@@ -1,4 +1,5 @@
 /* Samples: their programs compute what the whole program computes there. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,6 +216,49 @@ static void test_integers(void **state)
     ef_ctx_free(ctx);
 }
 
+/* A program whose errors, and outputs in range, are given by attempt. */
+typedef struct {
+    double error[EF_DRAW_SCALES];
+    uint64_t within[EF_DRAW_SCALES];
+    unsigned last;
+} fitting;
+
+static bool pretend(void *user, ef_draw draw, unsigned attempt, ef_drawn *drawn, ef_diag *diag)
+{
+    fitting *f = user;
+    (void)draw;
+    (void)diag;
+    f->last = attempt;
+    *drawn = (ef_drawn){f->error[attempt], f->within[attempt]};
+    return true;
+}
+
+static unsigned fit(fitting f, ef_draw draw)
+{
+    ef_drawn drawn;
+    unsigned taken = EF_DRAW_SCALES;
+    assert_true(ef_draw_fit(draw, 10, pretend, &f, &taken, &drawn, NULL));
+    assert_int_equal(f.last, taken);
+    assert_true(drawn.error == f.error[taken]);
+    return taken;
+}
+
+/* The first scale that the program as it is can compute with; far from normal inputs with room for twice the error, and
+ * without leaving the range of types; else the one of the least error. */
+static void test_scales(void **state)
+{
+    (void)state;
+    for (ef_draw draw = 0; draw < EF_DRAW_COUNT; draw++) {
+        bool far = draw == EF_DRAW_LARGE || draw == EF_DRAW_TINY || draw == EF_DRAW_SHIFTED;
+        assert_int_equal(fit((fitting){{0.004}, {10}, 0}, draw), 0);
+        assert_int_equal(fit((fitting){{0.008, 0.004}, {10, 10}, 0}, draw), far ? 1 : 0);
+        assert_int_equal(fit((fitting){{0.001, 0.004, 0.001}, {9, 9, 10}, 0}, draw), far ? 2 : 0);
+        assert_int_equal(fit((fitting){{0.5, INFINITY, 0.2, 0.3, 0.4}, {10, 10, 10, 10, 10}, 0}, draw), 2);
+        assert_int_equal(fit((fitting){{INFINITY, INFINITY, INFINITY, INFINITY, INFINITY}, {0}, 0}, draw),
+                         EF_DRAW_SCALES - 1);
+    }
+}
+
 /* Weights are what is contracted as a second operand along a dimension of its own, wherever they stand among the
  * inputs: factors of a factored weight as well, and neither what is normalised with nor keys, which are computed. */
 static void test_weights(void **state)
@@ -242,8 +286,9 @@ static void test_weights(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),   cmocka_unit_test(test_whole),
-                                       cmocka_unit_test(test_names),    cmocka_unit_test(test_off_centre),
-                                       cmocka_unit_test(test_integers), cmocka_unit_test(test_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_whole),
+                                       cmocka_unit_test(test_names),  cmocka_unit_test(test_off_centre),
+                                       cmocka_unit_test(test_scales), cmocka_unit_test(test_integers),
+                                       cmocka_unit_test(test_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
