@@ -18,13 +18,13 @@ ef_sizes ef_sizes_of(const ef_kgraph *graph, const ef_schedule *schedule, const 
 /* The next power of two: tiles of Triton are such. */
 double ef_padded(double extent);
 /* Elements along a dimension of a tile, and of a node's tile; padded: with each dimension padded. */
-double ef_extent(const ef_sizes *sizes, const ef_kdim *dim);
-double ef_elements(const ef_sizes *sizes, const ef_knode *node);
-double ef_padded_extent(const ef_sizes *sizes, const ef_kdim *dim);
-double ef_padded_elements(const ef_sizes *sizes, const ef_knode *node);
+double ef_extent(const ef_sizes *z, const ef_kdim *dim);
+double ef_elements(const ef_sizes *z, const ef_knode *node);
+double ef_padded_extent(const ef_sizes *z, const ef_kdim *dim);
+double ef_padded_elements(const ef_sizes *z, const ef_knode *node);
 
 /* The innermost loop that is printed as one in which a node stands, EF_K_MAX_LOOPS: none. often: how many times it
  * stands in an iteration of that. */
-uint32_t ef_innermost(const ef_sizes *sizes, const ef_knode *node, double *often);
+uint32_t ef_innermost(const ef_sizes *z, const ef_knode *node, double *often);
 
 #endif
