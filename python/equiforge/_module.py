@@ -147,8 +147,8 @@ class Runner:
         self.graphs, constants = attached.graphs or module, attached.constants
         self.names: dict[str, Any] = {"device": device, "shared": _shared}  # what the function uses
         inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
-        lines = [f"    {''.join(f'v{inputs[n]}, ' if n in inputs else '_, ' for n in range(plan.user_inputs))}= flat"]
-        lookups: list[str] = []  # of weights, at every call
+        names = "".join(f"v{inputs[n]}, " if n in inputs else "_, " for n in range(plan.user_inputs))
+        lines, lookups = [f"    {names}= flat"] if names else [], list[str]()  # lookups: of weights, at every call
         self.contiguous: set[int] = set()  # values that are
         wants: list[str] = []
         used = self._used()

@@ -10,6 +10,7 @@ import re
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -73,13 +74,16 @@ def apart(arguments: Any, module: nn.Module) -> Any:
     return pytree.tree_map(one, arguments)
 
 
+_exporting = threading.Lock()  # PyTorch exports one module at a time
+
+
 def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The module for these arguments, as in inference. UnsupportedModuleError when PyTorch cannot export it."""
     with _native.uninterrupted():  # the exporter is imported at its first use, which takes seconds
         importlib.import_module("torch.export._trace")
     given, named = apart((tuple(args), dict(kwargs)), module)
     try:
-        with evaluating(module.modules()), torch.no_grad(), warnings.catch_warnings():
+        with _exporting, evaluating(module.modules()), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(module, given, named, strict=False)
             # Types that autocast chooses are written out, so that they can be optimised like others.

@@ -273,6 +273,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.plot and not (arguments.plot.parent.is_dir() and os.access(arguments.plot.parent, os.W_OK)):
         print(f"bench: {arguments.plot}: cannot be written: no such folder, or none to write to", file=sys.stderr)
         return 2
+    if arguments.target != "auto" and arguments.target not in _native.targets():
+        print(f"bench: unknown target '{arguments.target}'; `equiforge targets` lists them", file=sys.stderr)
+        return 2
     if arguments.case:
         with os.fdopen(arguments.report, "w") as pipe:
 

@@ -199,6 +199,8 @@ static bool build(ef_extractor *x)
     uint32_t n = x->slots.count;
     x->cone_form = ef_xcalloc((size_t)x->cones.count + 1, sizeof *x->cone_form);
     x->cone_stamp = ef_xcalloc((size_t)x->cones.count + 1, sizeof *x->cone_stamp);
+    x->cone_expr = ef_xcalloc((size_t)x->cones.count + 1, sizeof *x->cone_expr);
+    x->cone_made = ef_xcalloc((size_t)x->cones.count + 1, sizeof *x->cone_made);
     x->way_measure = ef_xcalloc((size_t)x->way_list.count + 1, sizeof *x->way_measure);
     x->measured = ef_xcalloc((size_t)x->way_list.count + 1, sizeof *x->measured);
     x->pick = ef_xcalloc(n, sizeof *x->pick);
@@ -243,6 +245,10 @@ static void release(ef_extractor *x)
     free(x->needs);
     free(x->cone_form);
     free(x->cone_stamp);
+    free(x->cone_expr);
+    free(x->cone_made);
+    ef_vec_free(&x->cones_under);
+    ef_vec_free(&x->cone_seen);
     free(x->way_again);
     free(x->way_measure);
     free(x->measured);

@@ -103,11 +103,54 @@ static bool insert(ef_extractor *x, cone_set *set, const ef_cone *c)
     return true;
 }
 
+static void see(ef_extractor *x, uint32_t cone)
+{
+    while (x->cone_seen.count <= cone)
+        ef_vec_push(&x->cone_seen, 0);
+    if (x->cone_seen.at[cone] == x->cone_epoch)
+        return;
+    x->cone_seen.at[cone] = x->cone_epoch;
+    ef_vec_push(&x->cones_under, cone);
+}
+
+void ef_cones_under(ef_extractor *x, const uint32_t *root, unsigned roots)
+{
+    x->cone_epoch++;
+    x->cones_under.count = 0;
+    for (unsigned i = 0; i < roots; i++)
+        if (root[i] != EF_NONE)
+            see(x, root[i]);
+    for (uint32_t k = 0; k < x->cones_under.count; k++)
+        for (unsigned i = 0; i < EF_CONE_OPERANDS; i++) {
+            uint32_t inner = x->cones.at[x->cones_under.at[k]].inner[i];
+            if (inner != EF_NONE)
+                see(x, inner);
+        }
+}
+
+static double own_cost(ef_extractor *x, const ef_cone *c)
+{
+    return ef_pointwise_work(x, ef_option_at(x, c->option), ef_slot_type(x, c->slot));
+}
+
+/* A cone costs what it and those under it do, each once. */
+static double whole_cost(ef_extractor *x, const ef_cone *c)
+{
+    double cost = own_cost(x, c);
+    ef_cones_under(x, c->inner, EF_CONE_OPERANDS);
+    for (uint32_t i = 0; i < x->cones_under.count; i++)
+        cost += own_cost(x, &x->cones.at[x->cones_under.at[i]]);
+    return cost;
+}
+
 /* Completes `c`, whose operands before `operand` are chosen, in all ways. */
 static bool combine(ef_extractor *x, cone_set *sets, const ef_option *o, uint32_t operand, const ef_cone *c)
 {
-    if (operand == o->count || operand == EF_CONE_OPERANDS)
-        return insert(x, &sets[c->slot], c);
+    if (operand == o->count || operand == EF_CONE_OPERANDS) {
+        ef_cone whole = *c;
+        whole.cost = whole_cost(x, c);
+        return insert(x, &sets[c->slot], &whole);
+    }
     ef_slot_id child = x->child.at[o->first + operand];
     bool grew = false;
     ef_cone next = *c;
@@ -119,7 +162,6 @@ static bool combine(ef_extractor *x, cone_set *sets, const ef_option *o, uint32_
         bool fits = true;
         next = *c;
         next.inner[operand] = sets[child].at[i];
-        next.cost += inner->cost;
         for (uint32_t k = 0; k < inner->leaves && fits; k++)
             fits = add_leaf(&next, inner->leaf[k]);
         if (fits && combine(x, sets, o, operand + 1, &next))
@@ -137,7 +179,6 @@ static bool grow(ef_extractor *x, cone_set *sets, ef_slot_id id)
         if (o->kind != EF_OPTION_POINTWISE)
             continue;
         ef_cone c = {.slot = id, .option = k, .inner = {EF_NONE, EF_NONE, EF_NONE}};
-        c.cost = ef_pointwise_work(x, o, ef_slot_type(x, id));
         if (combine(x, sets, o, 0, &c))
             grew = true;
     }

@@ -241,11 +241,12 @@ static unsigned passes(ef_extractor *x, const uint32_t *pick, uint32_t picks, ef
 
 static double cone_work(ef_extractor *x, uint32_t cone, ef_axes grid, double tile)
 {
-    const ef_cone *c = &x->cones.at[cone];
-    double work = work_of(x, ef_option_at(x, c->option), ef_slot_type(x, c->slot), grid, tile);
-    for (unsigned i = 0; i < EF_CONE_OPERANDS; i++)
-        if (c->inner[i] != EF_NONE)
-            work += cone_work(x, c->inner[i], grid, tile);
+    double work = 0;
+    ef_cones_under(x, &cone, 1);
+    for (uint32_t i = 0; i < x->cones_under.count; i++) {
+        const ef_cone *c = &x->cones.at[x->cones_under.at[i]];
+        work += work_of(x, ef_option_at(x, c->option), ef_slot_type(x, c->slot), grid, tile);
+    }
     return work;
 }
 

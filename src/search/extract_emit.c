@@ -9,6 +9,7 @@ typedef struct {
     ef_expr *stored;   /* memo, by stored slot */
     uint32_t *way;     /* the kernel's picks, by slot: way + 1 */
     ef_expr *computed; /* memo of the kernel, by slot */
+    uint32_t number;   /* of emitters: that of x->cone_made */
 } emitter;
 
 static ef_expr add(emitter *e, const ef_option *o, const ef_expr *child)
@@ -26,9 +27,12 @@ static ef_expr emit_cone(emitter *e, uint32_t cone)
     const ef_cone *c = &e->x->cones.at[cone];
     const ef_option *o = ef_option_at(e->x, c->option);
     ef_expr child[EF_CONE_OPERANDS] = {0};
+    if (e->x->cone_made[cone] == e->number)
+        return e->x->cone_expr[cone];
     for (uint32_t i = 0; i < o->count; i++)
         child[i] = c->inner[i] == EF_NONE ? emit_slot(e, e->x->child.at[o->first + i]) : emit_cone(e, c->inner[i]);
-    return add(e, o, child);
+    e->x->cone_made[cone] = e->number;
+    return e->x->cone_expr[cone] = add(e, o, child);
 }
 
 static ef_expr emit_option(emitter *e, const ef_option *o)
@@ -60,7 +64,7 @@ static ef_expr emit_slot(emitter *e, ef_slot_id id)
 static ef_expr emit_body(ef_extractor *x, const ef_body *b, ef_expr *memo)
 {
     uint32_t n = x->slots.count;
-    emitter e = {x, memo, ef_xcalloc(n, sizeof *e.way), ef_xcalloc(n, sizeof *e.computed)};
+    emitter e = {x, memo, ef_xcalloc(n, sizeof *e.way), ef_xcalloc(n, sizeof *e.computed), ++x->emitters};
     memset(e.computed, 0xff, n * sizeof *e.computed);
     for (uint32_t i = 0; i < b->picks; i++)
         e.way[b->pick[2 * i]] = b->pick[2 * i + 1] + 1;

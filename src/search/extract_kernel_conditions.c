@@ -22,17 +22,15 @@ static void add_again(ef_extractor *x, ef_slot_id id, uint32_t picked, uint64_t 
 
 static void add_cone_again(ef_extractor *x, uint32_t cone, uint64_t *again)
 {
-    const ef_cone *c = &x->cones.at[cone];
-    add_again(x, c->slot, EF_NONE, again);
-    for (unsigned i = 0; i < EF_CONE_OPERANDS; i++)
-        if (c->inner[i] != EF_NONE)
-            add_cone_again(x, c->inner[i], again);
+    ef_cones_under(x, &cone, 1);
+    for (uint32_t i = 0; i < x->cones_under.count; i++)
+        add_again(x, x->cones.at[x->cones_under.at[i]].slot, EF_NONE, again);
 }
 
 void ef_find_again(ef_extractor *x)
 {
     x->way_again = ef_xcalloc((size_t)x->way_list.count * x->stored_words + 1, sizeof *x->way_again);
-    for (ef_slot_id id = 0; id < x->slots.count; id++) {
+    for (ef_slot_id id = 0; id < x->slots.count && !ef_out_of_budget(x); id++) {
         const ef_eslot s = x->slots.at[id];
         for (uint32_t k = s.first_way; k < s.first_way + s.all_ways; k++) {
             const ef_way *w = &x->way_list.at[k];
@@ -102,15 +100,14 @@ static bool takes_apart(const ef_extractor *x, const ef_option *o)
 }
 
 /* Whether a cone moves elements of a leaf that is loaded. */
-static bool cone_moves_a_load(const ef_extractor *x, uint32_t cone)
+static bool cone_moves_a_load(ef_extractor *x, uint32_t cone)
 {
-    const ef_cone *c = &x->cones.at[cone];
-    const ef_option *o = ef_option_at(x, c->option);
-    if (c->inner[0] == EF_NONE && moves_a_load(x, c->slot, o))
-        return true;
-    for (unsigned i = 0; i < EF_CONE_OPERANDS; i++)
-        if (c->inner[i] != EF_NONE && cone_moves_a_load(x, c->inner[i]))
+    ef_cones_under(x, &cone, 1);
+    for (uint32_t i = 0; i < x->cones_under.count; i++) {
+        const ef_cone *c = &x->cones.at[x->cones_under.at[i]];
+        if (c->inner[0] == EF_NONE && moves_a_load(x, c->slot, ef_option_at(x, c->option)))
             return true;
+    }
     return false;
 }
 
@@ -125,7 +122,7 @@ static bool nests(const ef_extractor *x, const ef_way *cone)
     return false;
 }
 
-bool ef_respells(const ef_extractor *x, const ef_partial *p)
+bool ef_respells(ef_extractor *x, const ef_partial *p)
 {
     for (uint32_t i = 0; i < p->picks; i++) {
         const ef_option *o = ef_picked_option(x, p->data[2 * i]);

@@ -218,6 +218,10 @@ typedef struct {
     uint32_t *demanded;     /* the option that a slot must become */
     ef_form *cone_form;     /* by cone */
     uint32_t *cone_stamp;
+    EF_VEC(uint32_t) cones_under, cone_seen; /* ef_cones_under; by cone: when it was seen */
+    uint32_t cone_epoch;
+    ef_expr *cone_expr; /* by cone, of the emitter that made it (extract_emit.c) */
+    uint32_t *cone_made, emitters;
     uint64_t *way_again;     /* by way: bits of the stored values that it computes although it could load them */
     ef_measure *way_measure; /* by way, in the kernel that is being enumerated: see ef_measure_begin */
     uint32_t *measured, measuring;
@@ -285,6 +289,9 @@ bool ef_tensor_level(ef_egraph *g, ef_id class);
 ef_slot_id ef_slot_of(ef_extractor *x, ef_id class, ef_slot_role role);
 void ef_slots_build(ef_extractor *x);
 
+/* extract_cones.c: the cones that these are made of, they among them, each once, in x->cones_under: many share parts,
+ * so that walking from operand to operand would take exponential time. */
+void ef_cones_under(ef_extractor *x, const uint32_t *root, unsigned roots);
 /* extract_cones.c: the ways of all body and root slots. */
 void ef_cones_build(ef_extractor *x);
 
@@ -341,7 +348,7 @@ void ef_find_again(ef_extractor *x);
 /* What it loads, and what it computes although it could load it. */
 void ef_find_loads(ef_extractor *x, const uint32_t *pick, uint32_t picks, uint64_t *loads, uint64_t *again);
 bool ef_kernel_contradicts(const ef_extractor *x, uint32_t own, const uint64_t *loads, const uint64_t *again);
-bool ef_respells(const ef_extractor *x, const ef_partial *p);
+bool ef_respells(ef_extractor *x, const ef_partial *p);
 /* Fills x->barren for the kernels of a stored number: the slots under their root that nothing can fill. */
 void ef_find_barren(ef_extractor *x, ef_slot_id root, uint32_t own);
 bool ef_way_is_barren(const ef_extractor *x, uint32_t own, uint32_t way);

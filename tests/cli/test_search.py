@@ -97,6 +97,14 @@ def test_long_chains_end(equiforge, tmp_path):
     assert explain.returncode == 0, explain.stderr
 
 
+def test_long_chains_of_shared_values_end(equiforge, tmp_path):
+    """Each value is used twice: there are 2^60 ways from the result to the input."""
+    lines = ["program chain", "dim n = 33", "input x: f32[n]", "y0 = add(sin(x), x)"]
+    lines += [f"y{i} = add(sin(y{i - 1}), y{i - 1})" for i in range(1, 60)]
+    value = equiforge.json("search", write_program(tmp_path, [*lines, "output y = neg(y59)"]), timeout=60)
+    assert value["complete"] and value["candidates"] >= 1
+
+
 def write_program(tmp_path, lines):
     path = tmp_path / "program.ef"
     path.write_text("\n".join(lines) + "\n")

@@ -32,6 +32,12 @@ def test_usage():
     assert "nothing" in result.stderr
 
 
+def test_unknown_targets_are_refused_at_once():
+    result = bench("--suite", "programs", "--target", "nothing")
+    assert result.returncode == 2 and not result.stdout
+    assert result.stderr.strip() == "bench: unknown target 'nothing'; `equiforge targets` lists them"
+
+
 def test_plot():
     cases = [
         {"name": "a/B1", "baselines": {"eager": {"us": 20.0}, "compile": {"us": 10.0}}, "product_us": 5.0},

@@ -140,6 +140,25 @@ def test_strides(tmp_path):
         assert torch.allclose(fast(x.contiguous()), module(x), atol=1e-5)
 
 
+class Weights(nn.Module):
+    """Has no arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 5), requires_grad=False)
+
+    def forward(self):
+        return torch.exp(self.w) * 2
+
+
+def test_no_arguments(tmp_path):
+    module = Weights().eval()
+    fast = untuned(module, (), tmp_path)
+    assert torch.allclose(fast(), module())
+    module.w.data = torch.randn(3, 5)
+    assert torch.allclose(fast(), module())
+
+
 def test_writes_to_inputs(tmp_path):
     module = Doubles().eval()
     x, y = torch.randn(8), torch.randn(8)

@@ -15,6 +15,7 @@ from torch import nn
 from bench.workloads import workload
 from equiforge import EquiForgeError
 from equiforge._module import OptimizedModule
+from equiforge._optimize import export
 
 # Where a test does not say so, kernels run.
 pytestmark = pytest.mark.filterwarnings("error:.*runs the original")
@@ -28,6 +29,19 @@ def often(monkeypatch, tmp_path):
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+def test_modules_are_exported_by_several_threads():
+    """PyTorch exports one module at a time: the others wait."""
+    modules = [nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval() for _ in range(4)]
+    x = torch.randn(2, 8)
+
+    def work(number):
+        for _ in range(3):
+            exported = export(modules[number], (x,), {})
+            assert torch.equal(exported.module()(x), modules[number](x))
+
+    together(work)
 
 
 def together(work, threads=4):
