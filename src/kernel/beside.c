@@ -57,10 +57,9 @@ static uint64_t iter_hash(const ef_kernel *k, uint32_t at)
     return hash;
 }
 
-static bool moves(const ef_knode *n)
+static bool moves_one(const ef_knode *n)
 {
-    return n->count == 1 &&
-           (n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE));
+    return n->count == 1 && ef_knode_moves(n);
 }
 
 /* A tile that a loop reads: which one, in any kernel, and the elements of all of them. */
@@ -80,7 +79,7 @@ static tile tile_of(const ef_kgraph *g, const ef_kernel *k, ef_kid id)
         return (tile){0};
     for (unsigned i = 0; i < n->rank; i++)
         t.elements *= (double)ef_dim_extent(g->ctx, n->dim[i].dim);
-    for (; moves(n); n = ef_kernel_node(k, n->child[0])) {
+    for (; moves_one(n); n = ef_kernel_node(k, n->child[0])) {
         t.hash = mix(t.hash, mix(n->op, n->op == EF_K_PICK ? iter_hash(k, (uint32_t)n->attr) : n->attr));
         for (unsigned i = 0; i < n->rank; i++)
             t.hash = mix(t.hash, mix(n->dim[i].dim, iter_hash(k, n->dim[i].cut)));
@@ -95,7 +94,7 @@ static tile_list tiles_of(const ef_kgraph *g, const ef_kernel *k)
     bool *needed = needed_nodes(k);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
-        for (unsigned i = 0; i < n->count && needed[id] && !moves(n); i++) {
+        for (unsigned i = 0; i < n->count && needed[id] && !moves_one(n); i++) {
             tile t = tile_of(g, k, n->child[i]);
             bool seen = t.hash == 0;
             for (uint32_t j = 0; j < list.count && !seen; j++)

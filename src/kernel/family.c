@@ -3,7 +3,7 @@
  * commutative operators play no part in the hash. */
 #include <string.h>
 
-#include "kernel/kernel.h"
+#include "kernel/lower.h"
 
 const char *ef_knode_op_name(const ef_knode *node)
 {
@@ -346,11 +346,9 @@ uint64_t ef_kgraph_kernel(const ef_kgraph *g, uint32_t kernel)
 static bool counts_axis(const ef_kgraph *g, uint32_t buffer, ef_axis axis)
 {
     const ef_kbuffer *b = &g->buffers.at[buffer];
-    const ef_var *atom;
     for (unsigned d = 0; d < b->rank; d++)
-        for (unsigned i = 0, count = ef_dim_atoms(g->ctx, b->dim[d], &atom); i < count; i++)
-            if (ef_var_at(g->ctx, atom[i])->kind == EF_VAR_COUNT && ef_var_at(g->ctx, atom[i])->axis == axis)
-                return true;
+        if (ef_dim_counts(g, b->dim[d], ef_axis_var(axis), axis))
+            return true;
     return false;
 }
 

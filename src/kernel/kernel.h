@@ -182,6 +182,12 @@ static inline uint32_t ef_kernel_nodes(const ef_kernel *kernel)
 {
     return ef_intern_count(kernel->nodes);
 }
+/* Whether its elements are those of its operands, moved. */
+static inline bool ef_knode_moves(const ef_knode *node)
+{
+    return node->op == EF_VIEW || node->op == EF_K_PICK ||
+           (node->op < EF_OP_COUNT && ef_ops[node->op].class == EF_SHAPE);
+}
 /* The loop that a node belongs to, EF_NONE: none. Loops are numbered from the outside inwards. */
 uint32_t ef_knode_region(const ef_knode *node);
 /* Marks a node and what it needs: operands, and of a loop its body and its conditions. `needed`: by node. */

@@ -106,6 +106,11 @@ ef_kid ef_kernel_intern(ef_kernel *kernel, ef_knode node);
 /* form.c */
 void ef_kernel_free(ef_kernel *kernel);
 
+/* collected.c: whether a dimension is counted in tiles of a variable: along this axis of it, EF_NONE: any. */
+bool ef_dim_counts(const ef_kgraph *graph, ef_dim dim, ef_var var, ef_axis axis);
+/* collected.c: gives kernels tiles of their own along axes whose number of tiles is nothing to them. */
+void ef_kgraph_own_tiles(ef_kgraph *graph);
+
 /* parts.c: finds the axes of which not all parts need to be there. */
 void ef_kgraph_find_parts(ef_kgraph *graph);
 

@@ -109,15 +109,6 @@ static bool note_stores(asking *a, const ef_kernel *k, uint32_t iter, state_buff
     return true;
 }
 
-static bool counts(const ef_kgraph *g, ef_dim dim, ef_axis axis)
-{
-    const ef_var *atom;
-    for (unsigned i = 0, n = ef_dim_atoms(g->ctx, dim, &atom); i < n; i++)
-        if (ef_var_at(g->ctx, atom[i])->kind == EF_VAR_COUNT && ef_var_at(g->ctx, atom[i])->axis == axis)
-            return true;
-    return false;
-}
-
 /* The buffer that a node is, seen through any cuts; EF_NONE: none. */
 static uint32_t buffer_of(const ef_kernel *k, ef_kid id)
 {
@@ -150,7 +141,7 @@ static bool only_merges(const ef_kgraph *g, const ef_kernel *k, ef_axis axis, co
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
         const ef_knode *n = ef_kernel_node(k, id);
         for (unsigned i = 0; i < n->rank; i++)
-            if (buffer_of(k, id) == EF_NONE && counts(g, n->dim[i].dim, axis))
+            if (buffer_of(k, id) == EF_NONE && ef_dim_counts(g, n->dim[i].dim, ef_axis_var(axis), axis))
                 return false;
         for (unsigned i = 0; i < n->count; i++) {
             uint32_t from = buffer_of(k, n->child[i]);

@@ -1,11 +1,6 @@
 /* What a tile is loaded from: see reads.h. */
 #include "target/reads.h"
 
-static bool moves(const ef_knode *n)
-{
-    return n->op == EF_VIEW || n->op == EF_K_PICK || (n->op < EF_OP_COUNT && ef_ops[n->op].class == EF_SHAPE);
-}
-
 /* The part of a concatenation that is its operand's, by the sizes of the dimension along which they differ. */
 static double part_of(const ef_kgraph *g, const ef_knode *whole, const ef_knode *operand)
 {
@@ -27,7 +22,7 @@ static bool collect(const ef_kgraph *g, const ef_kernel *k, ef_kid id, double pa
         reads[(*count)++] = (ef_read){(uint32_t)n->attr, part};
         return true;
     }
-    if (!moves(n) || n->count == 0)
+    if (!ef_knode_moves(n) || n->count == 0)
         return false;
     for (unsigned i = 0; i < n->count; i++) {
         double own = n->op == EF_CONCAT ? part * part_of(g, n, ef_kernel_node(k, n->child[i])) : part;
