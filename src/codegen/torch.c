@@ -215,6 +215,12 @@ static const char *const integer_divisions = "\n\ndef _mod_int(a, b):\n"
                                              "    zero = b == 0\n"
                                              "    return (a // b.masked_fill(zero, 1)).masked_fill(zero, 0)\n";
 
+/* The sum of a dimension divided by how many elements it has at the program's own sizes. */
+static const char *const mean = "\n\ndef _mean(x, dim, count):\n"
+                                "    if x.shape[dim] == count:\n"
+                                "        return x.mean(dim, keepdim=True)\n"
+                                "    return x.sum(dim, keepdim=True) / count\n";
+
 static void print_module(ef_torch *p, const char *name)
 {
     /* The statements are printed first, because only they say which extents they need. */
@@ -230,6 +236,8 @@ static void print_module(ef_torch *p, const char *name)
     ef_torch_lists(p);
     if (strstr(body.text, "_int("))
         ef_strbuf_puts(p->out, integer_divisions);
+    if (strstr(body.text, "_mean("))
+        ef_strbuf_puts(p->out, mean);
     ef_strbuf_printf(p->out, "\n\ndef %s(", name);
     print_input_names(p);
     ef_strbuf_printf(p->out, "%sdtype=None, sizes={}):\n", p->program->inputs ? ", " : "");

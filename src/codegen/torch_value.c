@@ -226,12 +226,14 @@ static ef_dtype meeting_type(const ef_torch *p, ef_op op, const ef_expr *child, 
     return result == EF_BOOL || op == EF_SELECT ? join : result;
 }
 
-static void print_mean(ef_torch *p, ef_expr sum, ef_strbuf *out)
+/* By a function of the module (torch.c): at other sizes it is no mean. */
+static void print_mean(ef_torch *p, ef_expr sum, double count, ef_strbuf *out)
 {
     const ef_expr *operand;
     ef_dag_children(p->dag, sum, &operand);
-    print_bracketed(p, operand[0], out);
-    ef_strbuf_printf(out, ".mean(-%u, keepdim=True)", ef_attr_reduce_at(ef_dag_attr(p->dag, sum)) + 1);
+    ef_strbuf_puts(out, "_mean(");
+    ef_torch_tensor(p, operand[0], out);
+    ef_strbuf_printf(out, ", -%u, %.0f)", ef_attr_reduce_at(ef_dag_attr(p->dag, sum)) + 1, count);
 }
 
 static void print_pointwise(ef_torch *p, ef_expr e, ef_op op, ef_strbuf *out)
@@ -240,7 +242,7 @@ static void print_pointwise(ef_torch *p, ef_expr e, ef_op op, ef_strbuf *out)
     unsigned count = ef_dag_children(p->dag, e, &child), first = op == EF_SELECT ? 1 : 0;
     const char *template = templates[op];
     if (is_mean(p, e)) {
-        print_mean(p, child[0], out);
+        print_mean(p, child[0], p->node[child[1]].value, out);
         return;
     }
     ef_dtype want = meeting_type(p, op, child, first, count, (ef_dtype)ef_torch_type(p, e)->dtype);
