@@ -162,7 +162,7 @@ void ef_data_free(ef_data *data)
  * bits. At 30 off centre E[x^2] - E[x]^2 is no variance in single precision any more, and in half precision that does
  * not matter. */
 static const double draw_scales[EF_DRAW_COUNT][EF_DRAW_SCALES] = {
-    [EF_DRAW_NORMAL] = {1, 0.3, 0.1, 0.03, 0.01},  [EF_DRAW_LARGE] = {100, 30, 10, 4, 2},
+    [EF_DRAW_NORMAL] = {1, 0.3, 0.1, 0.03, 0.01},  [EF_DRAW_LARGE] = {100, 30, 3, 0.3, 0.03},
     [EF_DRAW_TINY] = {1e-3, 1e-2, 0.05, 0.2, 0.5}, [EF_DRAW_ZERO] = {1, 0.3, 0.1, 0.03, 0.01},
     [EF_DRAW_SHIFTED] = {30, 10, 3, 1, 0.3},       [EF_DRAW_MASKED] = {1, 0.3, 0.1, 0.03, 0.01}};
 
