@@ -334,6 +334,13 @@ static bool build_graph(ef_launches *list, const uint64_t *address)
     return before && driver.graph_instantiate(&list->exec, list->graph, 0) == 0;
 }
 
+/* What the graph has now. A list without addresses may be called with none. */
+static void remember(ef_launches *list, const uint64_t *address)
+{
+    for (uint32_t i = 0; i < list->addresses; i++)
+        list->set[i] = address[i];
+}
+
 static bool has_other_addresses(const ef_launches *list, const entry *e, const uint64_t *address)
 {
     for (uint32_t i = 0; i < e->count; i++) {
@@ -360,7 +367,7 @@ static int launch_graph(ef_launches *list, const uint64_t *address)
             return launch_each(list, address);
         }
     }
-    memcpy(list->set, address, list->addresses * sizeof *address);
+    remember(list, address);
     return driver.graph_launch(list->exec, list->stream);
 }
 
@@ -373,7 +380,7 @@ static int launch_all(ef_launches *list, const uint64_t *address)
     int result = launch_each(list, address);
     if (result == 0 && list->state == GRAPH_NONE) {
         list->state = build_graph(list, address) ? GRAPH_READY : GRAPH_IMPOSSIBLE;
-        memcpy(list->set, address, list->addresses * sizeof *address);
+        remember(list, address);
         if (list->state == GRAPH_IMPOSSIBLE)
             forget_graph(list);
     }
