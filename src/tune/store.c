@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define VERSION 4 /* of the tables and of what a result had to pass; another one is another store */
 #define BUSY_MS 10000
+#define RETRY_MS 10
 
 struct ef_store {
     sqlite3 *db; /* NULL: results are kept nowhere */
@@ -79,7 +81,7 @@ static int make_tables(sqlite3 *db)
 }
 
 /* SQLITE_OK, SQLITE_SCHEMA for tables of another version, or what SQLite says. */
-static int open_file(sqlite3 **db, const char *path)
+static int open_once(sqlite3 **db, const char *path)
 {
     int error = sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
     if (error != SQLITE_OK)
@@ -92,6 +94,18 @@ static int open_file(sqlite3 **db, const char *path)
     if (version == 0)
         return make_tables(*db);
     return version == VERSION ? SQLITE_OK : version < 0 ? sqlite3_errcode(*db) : SQLITE_SCHEMA;
+}
+
+/* SQLite does not wait by itself for another process that makes the file or changes how it is written to. */
+static int open_file(sqlite3 **db, const char *path)
+{
+    int error = open_once(db, path);
+    for (int waited = 0; (error & 0xff) == SQLITE_BUSY && waited < BUSY_MS; waited += RETRY_MS) {
+        sqlite3_close(*db);
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
+        error = open_once(db, path);
+    }
+    return error;
 }
 
 /* Whether a small file is whole: a large one would take too long to read at every start. */
