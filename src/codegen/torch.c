@@ -2,7 +2,10 @@
  *
  * One pass over the expressions that the outputs need, in order. What has a name in the program, several users or
  * much below it becomes a statement; the rest stands inside its user. Numbers that do not depend on inputs are folded,
- * because torch wants a tensor somewhere. */
+ * because torch wants a tensor somewhere.
+ *
+ * Large tensors are deleted after their last use, as in a module that overwrites its variables; and what needs one last
+ * is a statement, so that it is not there any more while the rest of an expression is computed. */
 #include "codegen/torch.h"
 
 #include <ctype.h>
@@ -11,7 +14,8 @@
 
 #include "codegen/torch_print.h"
 
-#define MAX_DEPTH 4 /* of what stands inside its user */
+#define MAX_DEPTH 4        /* of what stands inside its user */
+#define LARGE (16U << 20U) /* bytes of a tensor */
 
 /* ---- what is needed, and how often ---- */
 
@@ -62,7 +66,8 @@ static bool survey(ef_torch *p, ef_diag *diag)
         if (!supported(p, e, diag))
             return false;
         for (unsigned i = 0, n = ef_dag_children(p->dag, e, &child); i < n; i++)
-            p->node[child[i]].uses++;
+            if (!p->node[child[i]].uses++)
+                p->node[child[i]].user = e;
     }
     for (ef_expr e = 0; e < count; e++)
         if (p->node[e].uses)
@@ -118,16 +123,88 @@ static const char *statement_name(const ef_torch *p, ef_expr e)
     return NULL;
 }
 
+static bool is_large(const ef_torch *p, ef_expr e)
+{
+    const ef_type_info *type = ef_torch_type(p, e);
+    double bytes = ef_dtype_bytes((ef_dtype)type->dtype);
+    for (unsigned i = 0; i < type->rank; i++)
+        bytes *= (double)ef_dim_extent(p->ctx, type->dim[i]);
+    return !type->is_tuple && bytes >= LARGE;
+}
+
+/* Whether nothing needs a large variable any more once this is computed. */
+static bool frees(const ef_torch *p, ef_expr e)
+{
+    const ef_expr *child;
+    unsigned count = ef_dag_children(p->dag, e, &child);
+    if (ef_torch_is_mean(p, e)) {
+        e = child[0];
+        count = ef_dag_children(p->dag, e, &child);
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (p->node[child[i]].statement && p->node[child[i]].user == e && is_large(p, child[i]))
+            return true;
+    return false;
+}
+
+static bool is_statement(const ef_torch *p, ef_expr e)
+{
+    const ef_torch_node *n = &p->node[e];
+    if (statement_name(p, e) || n->uses > 1)
+        return true;
+    return !ef_torch_is_mean(p, n->user) && (n->depth >= MAX_DEPTH || frees(p, e));
+}
+
+static bool is_printed(const ef_torch *p, ef_expr e)
+{
+    return p->node[e].uses && !p->node[e].folded && ef_dag_op(p->dag, e) != EF_INPUT;
+}
+
+/* Which expressions are statements, and the last one that needs each. */
+static void cut(ef_torch *p)
+{
+    uint32_t count = ef_dag_count(p->dag);
+    const ef_expr *child;
+    for (ef_expr e = 0; e < count; e++) {
+        ef_torch_node *n = &p->node[e];
+        if (!is_printed(p, e))
+            continue;
+        for (unsigned i = 0, of = ef_dag_children(p->dag, e, &child); i < of; i++)
+            if (!p->node[child[i]].statement && !p->node[child[i]].name && p->node[child[i]].depth >= n->depth)
+                n->depth = (uint8_t)(p->node[child[i]].depth + 1);
+        n->statement = is_statement(p, e);
+    }
+    for (uint32_t i = 0; i < p->program->outputs; i++)
+        p->node[p->program->output[i].expr].last = EF_NONE;
+    /* What is no statement is computed where its one user is: `last` is that place already. */
+    for (ef_expr e = count; e-- > 0;) {
+        ef_expr at = p->node[e].statement ? e : p->node[e].last;
+        for (unsigned i = 0, of = is_printed(p, e) ? ef_dag_children(p->dag, e, &child) : 0; i < of; i++)
+            if (p->node[child[i]].last < at)
+                p->node[child[i]].last = at;
+    }
+}
+
+/* The names that the statement `at` needs last, in what of it stands in `e`. */
+static void print_dead(ef_torch *p, ef_expr e, ef_expr at, const char **between)
+{
+    const ef_expr *child;
+    for (unsigned i = 0, count = ef_dag_children(p->dag, e, &child); i < count; i++) {
+        ef_torch_node *n = &p->node[child[i]];
+        if (!n->name && !n->folded)
+            print_dead(p, child[i], at, between);
+        if (!n->name || n->last != at || !is_large(p, child[i]))
+            continue;
+        ef_strbuf_printf(p->out, "%s%s", *between, n->name);
+        *between = ", ";
+        n->last = EF_NONE;
+    }
+}
+
 static void print_statement(ef_torch *p, ef_expr e)
 {
     ef_torch_node *n = &p->node[e];
-    const ef_expr *child;
     const char *name = statement_name(p, e);
-    for (unsigned i = 0, count = ef_dag_children(p->dag, e, &child); i < count; i++)
-        if (!p->node[child[i]].name && p->node[child[i]].depth >= n->depth)
-            n->depth = (uint8_t)(p->node[child[i]].depth + 1);
-    if (!name && n->uses == 1 && n->depth < MAX_DEPTH)
-        return;
     ef_strbuf text = {0};
     ef_torch_value(p, e, &text);
     if (!name) {
@@ -140,6 +217,9 @@ static void print_statement(ef_torch *p, ef_expr e)
     }
     ef_strbuf_printf(p->out, "    %s = %s\n", n->name, text.text);
     ef_strbuf_free(&text);
+    const char *between = "    del ";
+    print_dead(p, e, e, &between);
+    ef_strbuf_puts(p->out, *between == ',' ? "\n" : "");
 }
 
 static void print_outputs(ef_torch *p)
@@ -227,8 +307,9 @@ static void print_module(ef_torch *p, const char *name)
     ef_strbuf *module = p->out, body = {0};
     name_inputs(p);
     p->out = &body;
+    cut(p);
     for (ef_expr e = 0; e < ef_dag_count(p->dag); e++)
-        if (p->node[e].uses && !p->node[e].folded && ef_dag_op(p->dag, e) != EF_INPUT)
+        if (p->node[e].statement)
             print_statement(p, e);
     print_outputs(p);
     p->out = module;

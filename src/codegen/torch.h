@@ -19,6 +19,8 @@
  * program computes each position by itself, so that a large reference can be computed piece by piece: call it with a
  * piece of each input and the dimension's size there, NAME(..., sizes={"b": 1}).
  *
+ * Large tensors are deleted as soon as nothing needs them any more: a call takes no more memory than the operators do.
+ *
  * False and a message when the program is not tensor-level. `name` must be a Python identifier. */
 bool ef_codegen_torch(const ef_program *program, const char *name, ef_strbuf *out, ef_diag *diag);
 

@@ -8,8 +8,10 @@
 
 typedef struct {
     uint32_t uses;
+    ef_expr user, last; /* of its users the last one; the last statement that needs it, EF_NONE: the result does */
     uint8_t depth;
     bool folded;      /* a number, `value` */
+    bool statement;   /* has a line of its own */
     const char *name; /* of the variable that holds it, once it is printed */
     double value;
 } ef_torch_node;
@@ -38,6 +40,9 @@ extern const char *const ef_torch_types[EF_DTYPE_COUNT]; /* in the code: "f16", 
 void ef_torch_value(ef_torch *p, ef_expr e, ef_strbuf *out);
 /* The same by its name if it has one; a number as a tensor of rank 0. */
 void ef_torch_tensor(ef_torch *p, ef_expr e, ef_strbuf *out);
+/* Whether it divides the sum of a dimension by how many elements that has. PyTorch's own mean does not round the sum,
+ * which may leave the range of a narrow type; so such a sum stands inside the division. */
+bool ef_torch_is_mean(const ef_torch *p, ef_expr e);
 
 /* torch_lists.c: all lists of the module (torch.h). */
 void ef_torch_lists(const ef_torch *p);

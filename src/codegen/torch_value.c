@@ -126,13 +126,11 @@ static void print_full(ef_torch *p, ef_expr e, ef_strbuf *out)
     ef_strbuf_printf(out, ", dtype=%s, device=device)", ef_torch_types[dtype]);
 }
 
-/* Whether it divides the sum of a dimension by how many elements that has. PyTorch's own mean does not round the sum,
- * which may leave the range of a narrow type. */
-static bool is_mean(const ef_torch *p, ef_expr e)
+bool ef_torch_is_mean(const ef_torch *p, ef_expr e)
 {
     const ef_expr *child, *x;
     ef_dag_children(p->dag, e, &child);
-    if (ef_dag_op(p->dag, e) != EF_DIV || ef_dag_op(p->dag, child[0]) != EF_REDUCE || p->node[child[0]].name ||
+    if (ef_dag_op(p->dag, e) != EF_DIV || ef_dag_op(p->dag, child[0]) != EF_REDUCE || p->node[child[0]].statement ||
         !p->node[child[1]].folded)
         return false;
     uint64_t attr = ef_dag_attr(p->dag, child[0]);
@@ -149,7 +147,7 @@ static bool loose(const ef_torch *p, ef_expr e)
     if (p->node[e].folded)
         return p->node[e].value < 0;
     const char *template = templates[ef_dag_op(p->dag, e)];
-    return !p->node[e].name && template && is_infix(template) && !is_mean(p, e);
+    return !p->node[e].name && template && is_infix(template) && !ef_torch_is_mean(p, e);
 }
 
 void ef_torch_tensor(ef_torch *p, ef_expr e, ef_strbuf *out)
@@ -241,7 +239,7 @@ static void print_pointwise(ef_torch *p, ef_expr e, ef_op op, ef_strbuf *out)
     const ef_expr *child;
     unsigned count = ef_dag_children(p->dag, e, &child), first = op == EF_SELECT ? 1 : 0;
     const char *template = templates[op];
-    if (is_mean(p, e)) {
+    if (ef_torch_is_mean(p, e)) {
         print_mean(p, child[0], p->node[child[1]].value, out);
         return;
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import BUILD, ROOT
+from memory import Memory
 
 TYPES = {
     "bool": torch.bool,
@@ -190,3 +191,29 @@ def test_tiled_programs_are_refused():
     )
     assert (result.returncode, result.stdout) == (2, "")
     assert "tiled" in result.stderr
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_large_tensors_are_freed(dtype):
+    """Of attention's scores no more are there at a time than the operator that works on them reads and writes, as in
+    the module that it came from: at its full size, 16 GiB each in its own type."""
+    path = ROOT / "tests/programs/mha_prefill_b16.ef"
+    module = load(path)
+    inputs = [torch.empty(shape, dtype=TYPES[t], device="meta") for _, t, shape in module["INPUTS"]]
+    size = 2 if dtype is None else 8
+    scores, given = 16 * 32 * 4096 * 4096 * size, 16 * 32 * 4096 * 128 * size
+    with Memory() as memory:
+        result = module["function"](*inputs, dtype=dtype)
+    assert result.shape == (16, 32, 4096, 128)
+    assert 2 * scores <= memory.peak <= 2 * scores + 4 * given + (64 << 20)
+
+
+def test_means_are_whole(tmp_path):
+    """A sum that needs a large variable last stands inside the division all the same: apart, it would be rounded."""
+    path = tmp_path / "mean.ef"
+    path.write_text(
+        "program mean\ndim m = 4096\ndim n = 4096\ninput x: f16[m, n]\ny = mul(x, x)\n"
+        "output z = exp(div(reduce[sum, -1](y), 4096))\n"
+    )
+    lines = [line.strip() for line in source_of(path).splitlines()]
+    assert lines[-6:] == ["y = x * x", "del x", "t0 = _mean(y, -1, 4096)", "del y", "z = torch.exp(t0)", "return z"]
