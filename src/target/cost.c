@@ -36,7 +36,11 @@
 #define GROUP_ROWS 64.0      /* rows of a product that four warps work on together, at the full rate */
 #define ALONE 0.6            /* of that rate, without */
 #define AT_ONCE 0.08         /* of what other bounds would take, besides the largest */
-#define PAD_ROWS 16.0        /* otherwise */
+#define APART                                                                                                    \
+    0.75              /* of the lesser of matrix unit and lanes, where a multiprocessor has one block: its warps \
+                       * wait for each other … */
+#define TOGETHER 0.2  /* … and where others go on meanwhile */
+#define PAD_ROWS 16.0 /* otherwise */
 #define PAD_COLUMNS 8.0
 
 typedef struct {
@@ -52,6 +56,7 @@ struct ef_cost {
     const ef_target *target;
     uint32_t number;
     bool *needed; /* by node */
+    bool chained; /* a product has an operand that is made of another product */
     EF_VEC(load) loads;
     EF_VEC(ef_kid) work;               /* nodes that compute */
     double *scratch;                   /* by buffer: bytes loaded and stored */
@@ -129,6 +134,22 @@ static void add_load(ef_cost *c, ef_kid id)
     }
 }
 
+static bool has_chain(const ef_kernel *k)
+{
+    bool found = false, *made = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *made); /* of a product */
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        for (unsigned i = 0; i < n->count; i++)
+            made[id] = made[id] || made[n->child[i]];
+        if (n->op == EF_K_RESULT)
+            made[id] = made[k->loops.at[ef_k_loop_of(n->attr)].next[ef_k_leaf_of(n->attr)]];
+        found = found || (n->op == EF_TILE_MATMUL && made[id]);
+        made[id] = made[id] || n->op == EF_TILE_MATMUL;
+    }
+    free(made);
+    return found;
+}
+
 ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *target)
 {
     ef_cost *c = ef_xcalloc(1, sizeof *c);
@@ -138,6 +159,7 @@ ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
     c->number = kernel;
     c->needed = ef_xcalloc(ef_kernel_nodes(c->k) + 1, sizeof *c->needed);
     c->scratch = ef_xcalloc(graph->buffers.count + 1, sizeof *c->scratch);
+    c->chained = has_chain(c->k);
     mark_needed(c);
     for (uint32_t i = 0; i < c->k->loops.count && i < EF_K_MAX_LOOPS; i++)
         c->masked[i] = ef_masked_new(graph, c->k, &c->k->loops.at[i]);
@@ -184,6 +206,7 @@ typedef struct {
     bool product[EF_K_MAX_LOOPS + 1];
     double matrix_us, lanes_us; /* of the whole of a multiprocessor's units */
     double before_us;           /* lanes_us of what stands before the loops */
+    double repeated;            /* so many warps do the same work */
 } block;
 
 /* How often a block computes a node. */
@@ -294,6 +317,8 @@ static void count_product(block *b, const ef_knode *n)
     }
     double rate = b->c->target->matrix[x->dtype == EF_NUM ? EF_F16 : x->dtype] / b->c->target->units;
     if (b->unit && rate > 0) {
+        if (b->c->chained) /* Triton deals out rows alone to warps then, 16 each */
+            b->repeated = fmax(b->repeated, b->warps * PAD_ROWS / (batch * fmax(ef_padded(rows), PAD_ROWS)));
         bool grouped = ef_padded(rows) >= GROUP_ROWS && b->warps >= WARPS_MATRIX;
         double work = 2 * batch * fmax(ef_padded(rows), PAD_ROWS) * fmax(ef_padded(columns), PAD_COLUMNS) *
                       fmax(ef_padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
@@ -423,7 +448,7 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
         *room = over;
     if (over > 1)
         return EF_COST_NEVER * over;
-    block b = {.c = c, .s = s, .blocks = (double)ef_sched_blocks(c->g, s, c->k)};
+    block b = {.c = c, .s = s, .repeated = 1, .blocks = (double)ef_sched_blocks(c->g, s, c->k)};
     b.warps = fmax(1, (double)ef_sched_value(c->g, s, c->number, EF_PARAM_WARPS));
     b.stages = fmax(1, (double)ef_sched_value(c->g, s, c->number, EF_PARAM_STAGES));
     b.unit = ef_sched_value(c->g, s, c->number, EF_PARAM_UNIT) != 0;
@@ -438,9 +463,10 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
     at_once = persist > 0 ? fmin(at_once, persist) : at_once;
     double rounds = ceil(most / at_once);
     double loads_us = b.sectors / t->unit_load * 1e6;
-    double matrix_us = b.matrix_us / fmin(1, at_once * b.warps / WARPS_MATRIX);
-    double busy_us = b.lanes_us / fmin(1, at_once * b.warps / WARPS_FULL);
-    double unit_us = most * fmax(loads_us, matrix_us + busy_us), begin = begin_us(&b);
+    double matrix_us = b.repeated * b.matrix_us / fmin(1, at_once * b.warps / WARPS_MATRIX);
+    double busy_us = b.repeated * b.lanes_us / fmin(1, at_once * b.warps / WARPS_FULL);
+    double work_us = fmax(matrix_us, busy_us) + (at_once > 1 ? TOGETHER : APART) * fmin(matrix_us, busy_us);
+    double unit_us = most * fmax(loads_us, work_us), begin = begin_us(&b);
     double length = rounds * loops_us(&b) + (rounds - 1) * begin;
     double all_us = fmax(memory_us(&b), b.blocks * b.sectors / t->cache * 1e6);
     double largest = fmax(fmax(unit_us, length), all_us);

@@ -8,6 +8,7 @@
 
 #define BETTER 0.99 /* a schedule costs less than another when it costs so many times as much */
 #define SWEEPS 4u   /* over the parameters of a kernel */
+#define EARLY 4u    /* iterations that a kernel asks for before it waits */
 
 /* A parameter and its values. */
 typedef struct {
@@ -46,6 +47,20 @@ static void add_choices(descent *d)
             ef_vec_push(&d->shared, c);
         else
             ef_vec_push(&d->kernel[p->kernel].own, c);
+    }
+}
+
+/* Kernels begin while the ones before them end, and have work by then: small ones gain by it, large ones do not lose.
+ */
+static void begin_early(descent *d)
+{
+    uint64_t value[EF_SCHEDULE_VALUES];
+    for (uint32_t i = 0; i < d->g->params.count; i++) {
+        if (d->g->params.at[i].kind != EF_PARAM_OVERLAP)
+            continue;
+        for (unsigned v = 0, count = ef_schedule_domain(d->g, EF_BACKEND_TRITON, i, value); v < count; v++)
+            if (value[v] <= EARLY)
+                d->s.value[i] = value[v];
     }
 }
 
@@ -187,6 +202,8 @@ ef_schedule ef_first_schedule(const ef_kgraph *graph, const ef_target *target, d
     for (uint32_t k = 0; k < graph->kernels.count; k++)
         d.kernel[k].cost = ef_cost_new(graph, k, target);
     add_choices(&d);
+    if (target->overlaps)
+        begin_early(&d);
     for (uint32_t k = 0; k < graph->kernels.count; k++)
         descend(&d, k, SWEEPS);
     state best = new_state(&d), start = new_state(&d);

@@ -274,14 +274,16 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
         const ef_knode *n = ef_kernel_node(k, id);
         double bytes =
             is_computed(n) ? ef_padded_elements(z, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), LEAST_BYTES) : 0;
+        double often;
+        bool in_loop = ef_innermost(z, n, &often) != EF_K_MAX_LOOPS;
         tile = fmax(tile, bytes);
-        if (n->loops && is_computed(n) && !becomes_state(k, n))
+        if (in_loop && is_computed(n) && !becomes_state(k, n))
             beside = fmax(beside, ef_padded_elements(z, n) * fmax(ef_dtype_bytes((ef_dtype)n->dtype), COMPUTED_BYTES));
         if (n->op == EF_TILE_MATMUL) {
             double terms = product(z, n, unit), on_unit = 4 * terms;
             double held_too = unit ? fragments(&t, n) : 0;
             on_unit = held_too > 0 ? BESIDES * (on_unit + held_too) : on_unit;
-            if (n->loops)
+            if (in_loop)
                 summed = unit ? fmax(summed, on_unit) : summed + 4 * terms;
             else
                 tile = fmax(tile, unit ? on_unit : 4 * terms);
