@@ -121,6 +121,19 @@ void ef_var_resize(ef_ctx *ctx, ef_var var, uint64_t extent)
     }
 }
 
+void ef_concat_resize(ef_ctx *ctx)
+{
+    for (ef_var v = 0; v < ctx->vars.count; v++) { /* what a variable is made of is older */
+        const ef_dim *parts;
+        uint64_t extent = 0;
+        if (ctx->vars.at[v].kind != EF_VAR_CONCAT)
+            continue;
+        for (unsigned i = 0, n = ef_dims_at(ctx, ctx->vars.at[v].parts, &parts); i < n; i++)
+            extent += ef_dim_extent(ctx, parts[i]);
+        ctx->vars.at[v].extent = extent;
+    }
+}
+
 /* One variable per key: equal slices, concatenations and counts are the same variable. */
 static ef_var derived_var(ef_ctx *ctx, const uint32_t *key, unsigned words, ef_var_info info)
 {

@@ -97,8 +97,10 @@ const ef_var_info *ef_var_at(const ef_ctx *ctx, ef_var var);
 /* One variable for several, the outermost first. */
 ef_var ef_var_joined(ef_ctx *ctx, const ef_var *atoms, unsigned count);
 /* Changes the extent of a named variable: how the checker re-evaluates a program at small sizes. Its twins change with
- * it; other derived variables (slices, concatenations) keep theirs. */
+ * it; other derived variables (slices, concatenations) keep theirs. Extents that depend on each other: resize.h. */
 void ef_var_resize(ef_ctx *ctx, ef_var var, uint64_t extent);
+/* Concatenations become as long as what they are made of. */
+void ef_concat_resize(ef_ctx *ctx);
 
 /* Dimensions. */
 ef_dim ef_dim_of_var(ef_ctx *ctx, ef_var var);

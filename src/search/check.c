@@ -5,7 +5,7 @@
  * 2. Both sides of every equation evaluate to the same numbers, at small random sizes and several tilings. For rules
  *    that are native (repair) this is the check; for the others it is a second one. Equations that speak of an extent
  *    (a literal that counts elements) hold at the program's own sizes only: those have the first check alone, and so
- *    have those whose slices, concatenations or reshapes do not fit other sizes.
+ *    have those that a dimension which keeps its extent makes too large (resize.h says which do).
  * 3. The claim follows from the equations by congruence closure. */
 #include "search/check.h"
 
@@ -14,12 +14,15 @@
 #include <string.h>
 
 #include "ir/eval.h"
+#include "ir/resize.h"
 #include "search/policy.h"
 #include "support/rng.h"
 
 _Static_assert(EF_STEP_TUPLE == EF_RULE_TUPLE_INTRO, "the step of a proof and of the search are the same");
 
 #define SEEDS 3
+#define LEAST 2 /* extents that are drawn */
+#define MOST 5
 #define STRETCH_SEEDS 12 /* more of them for native steps, whose numbers are all that is checked */
 #define TOLERANCE 1e-8
 #define FLOOR 1e-12 /* what rounding may leave of nothing */
@@ -418,38 +421,17 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
         fill_stretches(&rng, s->draw, boolean, out, count);
 }
 
-/* Marks the variables whose positions a derived variable speaks of: those keep their extents. */
-static uint8_t *pinned_vars(ef_ctx *ctx)
+/* Other extents, and tiles of every axis that cut them into few or many; the caller frees the list. */
+static ef_tiling random_sizes(const checker *c, ef_sizes *sizes, ef_rng *rng)
 {
-    uint32_t count = ef_var_count(ctx);
-    uint8_t *pinned = ef_xcalloc(count + 1, 1);
-    const ef_var *atoms;
-    for (ef_var v = count; v-- > 0;) { /* what a variable is made of is older */
-        const ef_var_info *info = ef_var_at(ctx, v);
-        const ef_dim *parts = &info->parent;
-        unsigned n = info->kind == EF_VAR_SLICE || (info->kind == EF_VAR_TWIN && pinned[v]) ? 1 : 0;
-        if (info->kind == EF_VAR_CONCAT)
-            n = ef_dims_at(ctx, info->parts, &parts);
-        for (unsigned i = 0; i < n; i++)
-            for (unsigned k = 0, total = ef_dim_atoms(ctx, parts[i], &atoms); k < total; k++)
-                pinned[atoms[k]] = 1;
-    }
-    return pinned;
-}
-
-/* Random extents, and tiles of every axis that cut them into few or many; the caller frees both lists. */
-static ef_tiling random_sizes(sample *s, const uint8_t *pinned)
-{
-    ef_ctx *ctx = s->c->ctx;
-    uint32_t vars = ef_var_count(ctx);
+    ef_sizes_draw(sizes, rng, LEAST, MOST);
+    uint32_t vars = ef_var_count(c->ctx);
     ef_tile *tiles = ef_xcalloc(2 * (size_t)vars + 1, sizeof *tiles);
     unsigned count = 0;
     for (ef_var v = 0; v < vars; v++) {
-        if (!pinned[v] && ef_var_at(ctx, v)->kind == EF_VAR_NAMED)
-            ef_var_resize(ctx, v, 2 + ef_rng_below(&s->rng, 4));
-        uint64_t unit = (ef_var_at(ctx, v)->extent + 4) / 5;
+        uint64_t unit = (ef_var_at(c->ctx, v)->extent + 4) / 5;
         for (unsigned level = 0; level < 2; level++)
-            tiles[count++] = (ef_tile){ef_axis_of(v, level), (1 + ef_rng_below(&s->rng, 4)) * (unit ? unit : 1)};
+            tiles[count++] = (ef_tile){ef_axis_of(v, level), (1 + ef_rng_below(rng, 4)) * (unit ? unit : 1)};
     }
     return (ef_tiling){.tiles = tiles, .count = count, .fallback = 2};
 }
@@ -512,68 +494,6 @@ static bool compare(const checker *c, uint32_t step, const ef_evaluation *e, uns
     return refuse(c, step, what);
 }
 
-/* Whether the sizes of one node still fit after the dimensions changed. */
-static bool node_fits(const checker *c, ef_expr e)
-{
-    const ef_expr *child;
-    const ef_type_info *type = ef_type_at(c->ctx, ef_dag_type(c->dag, e));
-    uint64_t attr = ef_dag_attr(c->dag, e), total = 0;
-    unsigned n = ef_dag_children(c->dag, e, &child);
-    switch (ef_dag_op(c->dag, e)) {
-    case EF_RESHAPE:
-        return ef_infer(c->ctx, EF_RESHAPE, attr, &(ef_type){ef_dag_type(c->dag, child[0])}, 1, NULL) ==
-               ef_dag_type(c->dag, e);
-    case EF_SLICE:
-        return ef_slice_stop(attr) <=
-                   ef_dim_extent(c->ctx,
-                                 ef_type_at(c->ctx, ef_dag_type(c->dag, child[0]))->dim[ef_slice_index(attr)]) &&
-               ef_slice_stop(attr) - ef_slice_start(attr) == ef_dim_extent(c->ctx, type->dim[ef_slice_index(attr)]);
-    case EF_CONCAT:
-        for (unsigned i = 0; i < n; i++)
-            total += ef_dim_extent(c->ctx, ef_type_at(c->ctx, ef_dag_type(c->dag, child[i]))->dim[attr]);
-        return total == ef_dim_extent(c->ctx, type->dim[attr]);
-    default: return true;
-    }
-}
-
-/* Whether the sizes of all of a step fit: those of slices, concatenations, and reshapes between other dimensions. */
-static bool sizes_fit(const checker *c, uint32_t step)
-{
-    const ef_proof_step *s = &c->proof->step[step];
-    uint8_t *reached = ef_xcalloc(ef_dag_count(c->dag), 1);
-    bool fits = true;
-    reached[s->before] = reached[s->after] = 1;
-    for (ef_expr e = ef_dag_count(c->dag); e-- > 0 && fits;) { /* operands are older */
-        const ef_expr *child;
-        unsigned n = ef_dag_children(c->dag, e, &child);
-        for (unsigned i = 0; reached[e] && i < n; i++)
-            reached[child[i]] = 1;
-        fits = !reached[e] || node_fits(c, e);
-    }
-    free(reached);
-    return fits;
-}
-
-/* A step whose rule is data, and which was checked as its instance, need not be evaluated where its sizes no longer fit
- * or where a dimension that keeps its extent makes it too large; any other failure of the evaluator is one of the
- * step. */
-static bool excused(const checker *c, uint32_t step, const ef_diag *why)
-{
-    return c->syntactic[step] && (why->kind == EF_TOO_LARGE || !sizes_fit(c, step));
-}
-
-static bool check_alone(const checker *c, uint32_t step, const ef_tiling *tiling, sample *s)
-{
-    ef_diag why = {0};
-    const ef_expr roots[] = {c->proof->step[step].before, c->proof->step[step].after};
-    ef_evaluation *e = ef_evaluate(c->dag, roots, 2, tiling, fill, s, ELEMENT_LIMIT, &why);
-    if (!e)
-        return excused(c, step, &why) || refuse(c, step, why.text);
-    bool same = compare(c, step, e, 0);
-    ef_evaluation_free(e);
-    return same;
-}
-
 static draw draw_of(uint64_t seed)
 {
     if (seed > SEEDS)
@@ -581,49 +501,84 @@ static draw draw_of(uint64_t seed)
     return seed == SEEDS ? DRAW_POSITIVE : DRAW_NORMAL;
 }
 
-/* All steps in one evaluation, where they fit into one: they share most terms. In stretches, native steps alone. */
-static bool check_numbers(const checker *c, const uint8_t *pinned, uint64_t seed)
+static sample sample_of(const checker *c, uint64_t seed)
 {
-    sample s = {.c = c, .rng = {seed}, .seed = seed * UINT64_C(0x2545f4914f6cdd1d), .draw = draw_of(seed)};
-    ef_tiling tiling = random_sizes(&s, pinned);
-    EF_VEC(ef_expr) roots = {0};
-    EF_VEC(uint32_t) steps = {0};
-    for (uint32_t i = 0; i < c->proof->steps; i++)
-        if (!c->syntactic[i] || (seed <= SEEDS && !speaks_of_extents(c, i))) {
-            ef_vec_push(&roots, c->proof->step[i].before);
-            ef_vec_push(&roots, c->proof->step[i].after);
-            ef_vec_push(&steps, i);
-        }
-    bool same = true;
-    ef_evaluation *all = NULL;
-    if (roots.count)
-        all = ef_evaluate(c->dag, roots.at, roots.count, &tiling, fill, &s, ELEMENT_LIMIT, NULL);
-    for (uint32_t i = 0; i < steps.count && same; i++)
-        same = all ? compare(c, steps.at[i], all, 2 * i) : check_alone(c, steps.at[i], &tiling, &s);
-    ef_evaluation_free(all);
-    ef_vec_free(&roots);
-    ef_vec_free(&steps);
+    return (sample){.c = c, .rng = {seed}, .seed = seed * UINT64_C(0x2545f4914f6cdd1d), .draw = draw_of(seed)};
+}
+
+/* One step at sizes that satisfy its own dependencies. A step whose rule is data, and which was checked as its
+ * instance, need not be evaluated where a dimension that keeps its extent makes it too large; any other failure of the
+ * evaluator is one of the step. */
+static bool check_alone(const checker *c, uint32_t step, uint64_t seed)
+{
+    ef_diag why = {0};
+    const ef_expr roots[] = {c->proof->step[step].before, c->proof->step[step].after};
+    sample s = sample_of(c, seed);
+    ef_sizes *sizes = ef_sizes_new(c->dag, roots, 2);
+    ef_tiling tiling = random_sizes(c, sizes, &s.rng);
+    ef_evaluation *e = ef_evaluate(c->dag, roots, 2, &tiling, fill, &s, ELEMENT_LIMIT, &why);
+    bool same =
+        e ? compare(c, step, e, 0) : (c->syntactic[step] && why.kind == EF_TOO_LARGE) || refuse(c, step, why.text);
+    ef_evaluation_free(e);
+    ef_sizes_restore(sizes);
     free((void *)tiling.tiles);
+    return same;
+}
+
+typedef struct {
+    EF_VEC(ef_expr) roots; /* the sides of the steps */
+    EF_VEC(uint32_t) steps;
+} selection;
+
+/* The steps whose numbers are looked at: in stretches, native ones alone. */
+static selection select_steps(const checker *c, bool native)
+{
+    selection all = {0};
+    for (uint32_t i = 0; i < c->proof->steps; i++)
+        if (!c->syntactic[i] || (!native && !speaks_of_extents(c, i))) {
+            ef_vec_push(&all.roots, c->proof->step[i].before);
+            ef_vec_push(&all.roots, c->proof->step[i].after);
+            ef_vec_push(&all.steps, i);
+        }
+    return all;
+}
+
+/* All steps in one evaluation, where they fit into one: they share most terms. */
+static bool check_together(const checker *c, const selection *all, uint64_t seed, ef_evaluation **e)
+{
+    sample s = sample_of(c, seed);
+    ef_sizes *sizes = ef_sizes_new(c->dag, all->roots.at, all->roots.count);
+    ef_tiling tiling = random_sizes(c, sizes, &s.rng);
+    *e = ef_evaluate(c->dag, all->roots.at, all->roots.count, &tiling, fill, &s, ELEMENT_LIMIT, NULL);
+    ef_sizes_restore(sizes);
+    free((void *)tiling.tiles);
+    bool same = true;
+    for (uint32_t i = 0; *e && i < all->steps.count && same; i++)
+        same = compare(c, all->steps.at[i], *e, 2 * i);
+    return same;
+}
+
+static bool check_numbers(const checker *c, uint64_t seed)
+{
+    selection all = select_steps(c, seed > SEEDS);
+    ef_evaluation *e = NULL;
+    bool same = all.steps.count == 0 || check_together(c, &all, seed, &e);
+    for (uint32_t i = 0; !e && i < all.steps.count && same; i++)
+        same = check_alone(c, all.steps.at[i], seed);
+    ef_evaluation_free(e);
+    ef_vec_free(&all.roots);
+    ef_vec_free(&all.steps);
     return same;
 }
 
 static bool check_all_numbers(const checker *c)
 {
-    uint32_t vars = ef_var_count(c->ctx);
-    uint64_t *extent = ef_xcalloc(vars + 1, sizeof *extent);
-    uint8_t *pinned = pinned_vars(c->ctx);
     bool fine = true;
-    for (ef_var v = 0; v < vars; v++)
-        extent[v] = ef_var_at(c->ctx, v)->extent;
     for (uint64_t seed = 1; seed <= SEEDS + STRETCH_SEEDS && fine; seed++)
-        fine = check_numbers(c, pinned, seed);
-    for (ef_var v = 0; v < vars; v++)
-        ef_var_resize(c->ctx, v, extent[v]);
+        fine = check_numbers(c, seed);
     for (uint32_t i = 0; i < c->proof->steps && fine; i++)
         if (!c->syntactic[i] && c->compared[i] == 0)
             fine = refuse(c, i, "no number of the two sides could be compared");
-    free(pinned);
-    free(extent);
     return fine;
 }
 

@@ -525,6 +525,21 @@ static void test_attention(void **state)
     check_search(attention);
 }
 
+/* A token is appended to a history: s = old + 1 at every size. */
+static const char appended[] =
+    "program appended\ndim h = 2\ndim old = 63\ndim old2 = 63\ndim s = 64\ndim d = 16\ndim e = 8\n"
+    "input q: f16[h, 1, d]\ninput keys: f16[h, old, d]\ninput values: f16[h, old2, e]\n"
+    "input k: f16[h, 1, d]\ninput v: f16[h, 1, e]\n"
+    "ks = reshape[h, s, d](concat[-2](keys, k))\nvs = reshape[h, s, e](concat[-2](values, v))\n"
+    "sc = mul(matmul(q, transpose[0, 2, 1](ks)), 0.25)\np = exp(sub(sc, reduce[max, -1](sc)))\n"
+    "output o = matmul(div(p, reduce[sum, -1](p)), vs)\n";
+
+static void test_appended(void **state)
+{
+    (void)state;
+    check_search(appended);
+}
+
 /* Tiles that the mask empties hold -inf - -inf on one side and nothing on the other. */
 static void test_causal_attention(void **state)
 {
@@ -562,10 +577,9 @@ static void test_rotary(void **state)
 }
 
 /* Equations of repair have their numbers alone: a product in place of the repaired reducer must not pass. */
-static void test_corrupted_repair(void **state)
+static void corrupt_repairs(const char *program)
 {
-    (void)state;
-    session s = session_new(attention);
+    session s = session_new(program);
     ef_egraph *g = s.search->graph;
     const ef_ruleset *rules = s.search->rules;
     unsigned repairs = 0;
@@ -593,6 +607,29 @@ static void test_corrupted_repair(void **state)
     }
     assert_int_not_equal(repairs, 0);
     session_free(&s);
+}
+
+static void test_corrupted_repair(void **state)
+{
+    (void)state;
+    corrupt_repairs(attention);
+    corrupt_repairs(appended);
+}
+
+/* Where extents depend on each other a step is evaluated at others all the same, so a false one is refused. */
+static void test_dependent_extents(void **state)
+{
+    (void)state;
+#define CAT                                                                                                         \
+    "program p\ndim m = 6\ndim old = 9\ndim k = 10\ninput x: f32[m, old]\ninput y: f32[m, 1]\ninput w: f32[k, m]\n" \
+    "c = reshape[m, k](concat[-1](x, y))\n"
+    judge("rule turn\n matmul(?x, ?w) => transpose[?P](matmul(transpose[?B](?w), transpose[?A](?x)))\n"
+          " where ?P = swap_last(root), ?A = swap_last(?x), ?B = swap_last(?w)\n",
+          CAT "output a = matmul(c, reshape[k, m'](w))\n"
+              "output b = transpose[1, 0](matmul(transpose[1, 0](reshape[k, m'](w)), transpose[1, 0](c)))\n",
+          NULL);
+    judge("rule wrong\n sub(?x, ?y) => sub(?y, ?x)\n", CAT "output a = sub(c, y)\noutput b = sub(y, c)\n",
+          "different numbers");
 }
 
 /* A repair by the ratio of the producer's results, where the consumer's values have nothing to do with the producer's:
@@ -625,11 +662,13 @@ int main(void)
         cmocka_unit_test(test_false_rule),
         cmocka_unit_test(test_attributes_and_conditions),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_appended),
         cmocka_unit_test(test_causal_attention),
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_deviation),
         cmocka_unit_test(test_rotary),
         cmocka_unit_test(test_corrupted_repair),
+        cmocka_unit_test(test_dependent_extents),
         cmocka_unit_test(test_dropped_contributions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
