@@ -180,7 +180,7 @@ static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, co
     char *times = json_array_size(list) ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     ef_store_put(f->store, &(ef_store_result){f->program, f->identity, t->hash, schedule.text ? schedule.text : "",
                                               fine ? t->us : 0, t->warm_us, t->rel_l2, status, error,
-                                              times ? times : "", fine ? UINT32_MAX : t->guilty});
+                                              times ? times : "", fine ? UINT32_MAX : t->guilty, 0});
     free(times);
     json_decref(list);
     ef_strbuf_free(&schedule);

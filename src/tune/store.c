@@ -134,7 +134,7 @@ static bool prepare(ef_store *s)
         {&s->put,
          "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
          " CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))"}, /* milliseconds: their order counts */
-        {&s->results, "SELECT schedule, us, warm_us, rel_l2, status, error, kernel_us, guilty FROM result"
+        {&s->results, "SELECT schedule, us, warm_us, rel_l2, status, error, kernel_us, guilty, at FROM result"
                       " WHERE program = ?1 AND device = ?2 AND family = ?3 ORDER BY at"},
         {&s->count, "SELECT count(*) FROM result WHERE program = ?1 AND device = ?2"},
         {&s->put_best, "INSERT OR REPLACE INTO best VALUES (?1, ?2, ?3, ?4, strftime('%s', 'now'))"},
@@ -273,7 +273,8 @@ void ef_store_results(ef_store *s, const char *program, const char *device, uint
                              text_at(s->results, 6),
                              sqlite3_column_type(s->results, 7) == SQLITE_NULL
                                  ? UINT32_MAX
-                                 : (uint32_t)sqlite3_column_int64(s->results, 7)};
+                                 : (uint32_t)sqlite3_column_int64(s->results, 7),
+                             sqlite3_column_int64(s->results, 8)};
         each(user, &r);
     }
     sqlite3_reset(s->results);

@@ -34,6 +34,7 @@ typedef struct {
     const char *error;     /* one line, "" when fine */
     const char *kernel_us; /* what each kernel took, as a JSON list; "": not known */
     uint32_t guilty;       /* the kernel because of which it failed; UINT32_MAX: not known */
+    int64_t at;            /* when it was put, in milliseconds since 1970; of what is read only */
 } ef_store_result;
 
 void ef_store_put(ef_store *store, const ef_store_result *result);

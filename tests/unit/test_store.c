@@ -49,7 +49,7 @@ static int remove_directory(void **state)
 static void put(ef_store *store, const char *program, uint64_t family, const char *schedule, double us)
 {
     ef_store_put(store,
-                 &(ef_store_result){program, "cpu", family, schedule, us, us / 2, 1e-4, "fine", "", "", UINT32_MAX});
+                 &(ef_store_result){program, "cpu", family, schedule, us, us / 2, 1e-4, "fine", "", "", UINT32_MAX, 0});
 }
 
 static void add_up(void *user, const ef_store_result *r)
@@ -119,7 +119,7 @@ static void test_guilty(void **state)
     ef_store *store = reopen();
     for (int i = 0; i < 3; i++) {
         ef_store_put(store, &(ef_store_result){"p", "cpu", 1, result[i].schedule, 0, 0, 0, "memory", "too large", "",
-                                               result[i].guilty});
+                                               result[i].guilty, 0});
         nanosleep(&(struct timespec){.tv_nsec = 3000000L}, NULL);
     }
     ef_store_close(store);
