@@ -324,6 +324,44 @@ def test_copies():
         assert all(torch.equal(a, b) and b.data_ptr() % 64 == 0 for a, b in zip(inputs, tensors, strict=True))
 
 
+class Ticking(_trial.Clock):
+    """A GPU on which a call takes 6 us, and an event between calls 3.5 more."""
+
+    def __init__(self):
+        self.device, self.cuda, self.exact = torch.device("cpu"), True, 0
+
+    def once(self, call):
+        call()
+        return 10.0
+
+    def laps(self, steps, launch_us=0.0):
+        ticks = []
+        for step in steps:
+            calls = self.calls
+            step()
+            ticks.append(6.0 * (self.calls - calls) + 3.5)
+        return ticks
+
+    def median(self, call, sets, repeat, estimate, seconds=0.0):
+        self.exact += 1
+        return 6.0
+
+
+def test_what_events_take_hides_no_small_kernel():
+    timer = _trial.Timer([torch.zeros(4)], torch.device("cpu"))
+    timer.clock = clock = Ticking()
+    clock.calls = 0
+
+    def call(_):
+        clock.calls += 1
+
+    assert timer(call, 10, 6.1) == (6.0, 6.0)  # better than the best: 9.5 us with an event after it
+    assert clock.exact == 2
+    slow, again = timer(call, 10, 4.0)  # it is behind
+    assert slow == again == pytest.approx(6.0, rel=0.05)
+    assert clock.exact == 2
+
+
 def test_pieces(reference, monkeypatch):
     """What does not fit is computed piece by piece, with the same results."""
     whole = _trial.Reference(reference, "rms")
