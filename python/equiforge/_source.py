@@ -97,6 +97,15 @@ class KernelFailed(Exception):
         self.kernel = kernel
 
 
+def build_launcher(kernel: Any) -> None:
+    """Triton up to 3.6 has a C compiler build a launching function for each signature, a third of a second, when a
+    kernel is first launched: into the cache with it before that, where many processes do it side by side."""
+    with contextlib.suppress(Exception):  # what is wrong shows with the launch
+        from triton.backends.nvidia.driver import CudaLauncher
+
+        CudaLauncher(kernel.src, kernel.metadata)
+
+
 @contextlib.contextmanager
 def _without_device(target: Target) -> Iterator[None]:
     """Inside, Triton compiles for `target`, and a launch stops after compiling. No GPU is touched or needed."""
@@ -121,6 +130,8 @@ def _without_device(target: Target) -> Iterator[None]:
         kernel = original(self, *args, grid=grid, warmup=True, **kwargs)
         if kernel is not None and target.shared and kernel.metadata.shared > target.shared:
             raise OutOfResources(kernel.metadata.shared, target.shared, "shared memory")
+        if kernel is not None:
+            build_launcher(kernel)
         return kernel
 
     driver.set_active(Driver())
@@ -156,6 +167,14 @@ def warm_up() -> None:
 
     triton_key()
     make_backend(GPUTarget("cuda", 90, 32)).hash()
+
+
+def start_driver() -> None:
+    """What Triton does before the first launch of a process: builds its driver with a C compiler, and keeps it in the
+    cache that is in use now."""
+    from triton.runtime import driver
+
+    _ = driver.active.utils
 
 
 def use_cache(folder: str | os.PathLike[str]) -> None:

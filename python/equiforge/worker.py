@@ -165,10 +165,10 @@ class Worker:
         }
 
     def warm_up(self, request: Reply) -> None:
-        """Before the first request to compile: what Triton does once in a process, which takes a second."""
-        if request.get("role") == "compile" and self.device.type == "cuda":
-            with contextlib.suppress(Exception):  # what is wrong shows when something is compiled
-                _source.warm_up()
+        """Before the first request to compile or measure: what Triton does once in a process, which takes a second."""
+        if self.device.type == "cuda":
+            with contextlib.suppress(Exception):  # what is wrong shows when something is compiled or launched
+                (_source.warm_up if request.get("role") == "compile" else _source.start_driver)()
 
     def target(self, request: Reply) -> _source.Target | None:
         """What Triton compiles for; None in the interpreter."""

@@ -253,7 +253,9 @@ def test_bad_requests(worker):
 COMPILE = """
 import sys
 from pathlib import Path
+from triton.backends.nvidia import driver
 from equiforge import _shared, _source
+driver.CudaLauncher = lambda src, metadata: print("launcher", src.fn.__name__, metadata.num_warps)
 path, folder = Path(sys.argv[1]), Path(sys.argv[2])
 _source.use_cache(folder)
 _shared.write(path.read_text(), path.with_suffix(".written.py"), folder.parent / "kernels")
@@ -278,6 +280,7 @@ def test_compiles_without_gpu(tmp_path, arch):
     result = compile_source(CANDIDATE)
     assert result.returncode == 0, result.stderr
     assert compiled() == 2
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["launcher", "launcher"]
     # So do those that the tests on GPUs need.
     for source in (ILLEGAL, ENDLESS, *(CANDIDATE + FAULTS[fault] for fault in ("crash", "hang", "illegal", "wrong"))):
         result = compile_source(source)
