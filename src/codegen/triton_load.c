@@ -1,7 +1,8 @@
 /* Loads: through pointers, or through descriptors of matrices, which the copy engine of newer GPUs reads.
  *
  * A descriptor is legal where the tile is a block of a matrix: two axes, one of which is contiguous, whose lengths
- * always fill the tile, at a row and a column that follow from where the tile begins. */
+ * always fill the tile, at a row and a column that follow from where the tile begins. A tile must not be so small that
+ * the next one in shared memory would begin where the copy engine cannot write. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 
 #define MOST_BLOCK 256u /* extents of a descriptor's block */
 #define ALIGNMENT 16u   /* bytes */
+#define LEAST_BLOCK 128 /* bytes: tiles of several iterations lie one after the other, each at a multiple of this */
 
 const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
                          unsigned *level)
@@ -70,7 +72,8 @@ static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
     unsigned column = step[1] == 1 ? 1 : 0, row = 1 - column;
     uint64_t columns = (uint64_t)step[row], all = ef_sched_buffer(t->graph, t->schedule, buffer);
     if (step[column] != 1 || step[row] <= 1 || columns * bytes % ALIGNMENT || all % columns ||
-        frame->at[column].pad > columns || frame->at[column].pad * bytes < ALIGNMENT)
+        frame->at[column].pad > columns || frame->at[column].pad * bytes < ALIGNMENT ||
+        frame->at[0].pad * frame->at[1].pad * bytes < LEAST_BLOCK)
         return NULL;
     ef_index rest = ef_index_sub(t->ix, address, ef_index_scale(t->ix, frame->at[row].name, step[row]));
     rest = ef_index_sub(t->ix, rest, frame->at[column].name);
