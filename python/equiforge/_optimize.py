@@ -164,9 +164,10 @@ def optimize(  # noqa: PLR0913, PLR0917
 
     Returns:
         A module with the original's parameters, buffers and submodules, in the original's mode. It is never slower than
-        the original: where nothing faster was found, or measured so in the end, it calls the original. Its kernels
-        compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`). Regions of
-        which nothing can be measured, because worker processes do not start, say, stay as they are; a warning says so.
+        the original: where nothing faster was found, or measured so in the end, it calls the original. What the
+        device's memory is too short for is not compared; a warning says so. Its kernels compute no gradients: where
+        these are wanted, it calls the original too (see `OptimizedModule`). Regions of which nothing can be measured,
+        because worker processes do not start, say, stay as they are; a warning says so.
 
     Raises:
         TypeError: `module` is no module, or `args` no tuple.
@@ -201,6 +202,8 @@ def optimize(  # noqa: PLR0913, PLR0917
             torch.export.save(program, archive)
         except NotImplementedError as problem:  # a type of results or arguments that has no name for files
             raise UnsupportedModuleError(f"PyTorch cannot save this module: {first_line(problem)}") from problem
+        if call.device.type == "cuda":
+            torch.cuda.empty_cache()  # the workers are processes of their own, which need what is free
         try:
             found = _native.optimize(
                 archive, result, target=target, gpu=gpu, budget_s=limit, store=store, progress=report
@@ -232,51 +235,125 @@ def compare(
     the budget; only once, when it takes more than all of it: then first calls are compared. The result's first calls on
     a GPU launch in different ways, and are all looked at, as far as the budget goes. Arguments are copies, and buffers
     are as before when this returns: calls may write to them.
+
+    What does not fit into the device's memory is left out, and a warning says so: that the original could not be called
+    is no reason to prefer it.
     """
-    buffers = [(x, x.clone()) for x in original.buffers()]
-    clock = _trial.Clock(fast.device)
-
-    def restore() -> None:
-        for x, before in buffers:
-            if not torch.equal(x, before):
-                x.copy_(before)
-
-    def copies() -> Any:
-        return pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, kwargs))
-
-    def first(module: nn.Module) -> tuple[list[Tensor], float]:
-        """Results of a first call, and its time."""
-        (given, named), results = copies(), []
-        us = clock.once(lambda: results.extend(tensors_of(module(*given, **named))))
-        return results, us
-
+    both = _Both(fast, original, args, kwargs)
     with evaluating(original.modules()), torch.no_grad():
         try:
-            want, original_us = first(original)
-            want = [x.clone() for x in want]
-            restore()
-            exact, difference = [x.double() for x in want], 0.0
-            calls: list[float] = []
-            while not calls or (fast.device.type == "cuda" and len(calls) < WAYS and sum(calls) <= 1e6 * budget_s):
-                got, us = first(fast)
-                restore()
-                calls.append(us)
-                difference = max(difference, _trial.error(got, exact))
-            optimized_us = calls[0]
-            if difference > WORST:
-                warnings.warn(
-                    f"the optimised module differs from the original by {difference:.2g}: not used", stacklevel=3
-                )
-                fast.__dict__.update(_keep_original=True, _differs=True)
-                return
-            if original_us + optimized_us <= 1e6 * budget_s:
-                given, named = copies()
-                both = (lambda: original(*given, **named), lambda: fast(*given, **named))
-                original_us, optimized_us = in_turns(both, clock, 1e6 * COMPARE_SHARE * budget_s)
+            found = both.compare(budget_s)
         finally:
-            restore()
-    fast.__dict__.update(original_us=original_us, optimized_us=optimized_us)
-    fast.__dict__["_keep_original"] = optimized_us > original_us
+            both.restore()
+    if both.short:
+        line = f"too little memory is left on the device to {' and to '.join(both.short)}"
+        warnings.warn(f"equiforge: {line}", stacklevel=3)
+    if found["_differs"]:
+        warnings.warn(
+            f"the optimised module differs from the original by {both.difference:.2g}: not used", stacklevel=3
+        )
+    fast.__dict__.update(found)
+
+
+class _Both:
+    """The result of an optimisation and the original, with arguments for both.
+
+    Attributes:
+        difference: of the results, so far.
+        short: what could not be done because the device's memory is too short.
+    """
+
+    def __init__(self, fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]):
+        self.fast, self.original, self.arguments = fast, original, (args, kwargs)
+        self.clock = _trial.Clock(fast.device)
+        self.difference = 0.0
+        self.short: list[str] = []
+        self.copied = True  # arguments; the caller's own are given where memory is short and nothing is written to them
+        self.writes = any(fast.plan.values[target].kind == "input" for _, target in fast.plan.mutations)
+        self.buffers = [(x, self._saved(x)) for x in original.buffers()]
+
+    def compare(self, budget_s: float) -> dict[str, Any]:
+        """What is to be known of the result: attributes of it."""
+        original = self._try(functools.partial(self._first, self.original), "call the original")
+        want, original_us = original or (None, 0.0)
+        calls: list[float] = []
+        while not calls or (self.fast.device.type == "cuda" and len(calls) < WAYS and sum(calls) <= 1e6 * budget_s):
+            called = self._try(functools.partial(self._first, self.fast), "call the optimised module")
+            if called is None:
+                break
+            got, us = called
+            calls.append(us)
+            if want is not None:
+                error = self._try(functools.partial(_trial.error, got, want), "compare its results with the original's")
+                self.difference = max(self.difference, error or 0.0)
+            del called, got
+        optimized_us = 0.0 if not calls else calls[0] if original is not None else min(calls)
+        del want
+        if self.difference > WORST:
+            return {"_keep_original": True, "_differs": True}
+        if original is not None and not calls:
+            return {"_keep_original": True, "_differs": False, "original_us": original_us}
+        del original
+        if original_us and optimized_us and original_us + optimized_us <= 1e6 * budget_s:
+            turns = self._try(lambda: self._in_turns(1e6 * COMPARE_SHARE * budget_s), "time it against the original")
+            original_us, optimized_us = turns or (original_us, min(calls))
+        slower = bool(original_us) and optimized_us > original_us
+        return {
+            "_keep_original": slower,
+            "_differs": False,
+            "original_us": original_us,
+            "optimized_us": optimized_us,
+        }
+
+    def restore(self) -> None:
+        """Gives the buffers the contents that they had."""
+        for x, before in self.buffers:
+            same = x.device == before.device and self._roomy(functools.partial(torch.equal, x, before))
+            if not same:
+                x.copy_(before)
+
+    def _saved(self, x: Tensor) -> Tensor:
+        """A copy, in the host's memory where the device's is short."""
+        copied = self._roomy(x.clone)
+        return x.to("cpu", copy=True) if copied is None else copied
+
+    @staticmethod
+    def _roomy(call: Callable[[], Any]) -> Any:
+        """What a call returns; None when the memory is too short even without what PyTorch keeps of it."""
+        for _ in range(2):
+            with _trial.Fitting():
+                return call()
+            torch.cuda.empty_cache()
+        return None
+
+    def _try(self, call: Callable[[], Any], what: str) -> Any:
+        """The same; notes what could not be done. Buffers are as before."""
+        found = self._roomy(call)
+        if found is None and self.copied and not self.writes:
+            self.copied = False
+            found = self._roomy(call)
+        self.restore()
+        if found is None and what not in self.short:
+            self.short.append(what)
+        return found
+
+    def _arguments(self) -> Any:
+        if not self.copied:
+            return self.arguments
+        return pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, self.arguments)
+
+    def _first(self, module: nn.Module) -> tuple[list[Tensor], float]:
+        """Results of a first call, and its time."""
+        (given, named), results = self._arguments(), []
+        us = self.clock.once(lambda: results.extend(tensors_of(module(*given, **named))))
+        if module is self.original:  # what it returns may be a buffer
+            results[:] = [x.clone() for x in results]
+        return results, us
+
+    def _in_turns(self, longest_us: float) -> list[float]:
+        given, named = self._arguments()
+        calls = (lambda: self.original(*given, **named), lambda: self.fast(*given, **named))
+        return in_turns(calls, self.clock, longest_us)
 
 
 def tensors_of(results: Any) -> list[Tensor]:

@@ -1,6 +1,8 @@
 """Programs under trial on one device: inputs, float64 results, errors, and times (design, sections 7 and 8).
 
-A `Trial` holds what every candidate of one program is compared with. All inputs, results and copies stay on the device.
+A `Trial` holds what every candidate of one program is compared with, on the device. Its memory may be short: other
+processes have some of it, and a program may take nearly all. Then exact results are computed piece by piece, inputs are
+drawn anew whenever they are needed, and what is only to be known of the program as it is, is estimated.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from equiforge import _source
 ACCEPTED = 1e-2  # relative L2 error that no implementation may exceed
 COLD_BYTES = 256 << 20  # inputs are rotated over more than this, and over four times the cache
 MOST_COPIES = 4096
+LEAST_READ = 1 << 20  # elements whose reading says something of the bandwidth
 GRAPH_US = 400.0  # a graph holds enough calls to take that long
 FAR = 4.0  # what is slower than the best by this factor is called once or twice and not timed exactly
 BEHIND = 1.3  # … and by this: its time is that of a few calls in a row
@@ -39,6 +42,9 @@ REFERENCE_SHARE = 0.25  # of the time for preparation, for exact results
 EAGER_SHARE = 0.1  # … for timing the program as it is
 RANGE = {torch.float16: 2.0**15}  # of results that are not at the end of their type's
 LEAST_POSITIONS = 4  # of a dimension of which a sample is computed
+DRAWN = 1 << 28  # elements that are drawn at a time
+COMPARED = 1 << 24  # … and compared
+KEPT_SHARE = 1 / 8  # of a device's memory: inputs of all distributions that take more are not kept
 
 Call = Callable[[Sequence[Tensor]], Any]
 
@@ -59,6 +65,26 @@ class Spec:
         return cls(entry["name"], _source.dtype_of(entry["dtype"]), tuple(entry["shape"]))
 
 
+# ---- memory ----
+
+
+def exhausted(problem: BaseException | None) -> bool:
+    """Whether an error says that the device's memory is too short: PyTorch's, a library's or the driver's."""
+    text = str(problem) if isinstance(problem, RuntimeError) else ""
+    return isinstance(problem, torch.OutOfMemoryError) or "out of memory" in text or "STATUS_ALLOC_FAILED" in text
+
+
+class Fitting:
+    """What does not fit into the device's memory inside ends what is inside. After it, and not earlier, nothing holds
+    the tensors of the attempt any more."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
+        return exhausted(problem)
+
+
 # ---- inputs ----
 
 
@@ -68,33 +94,55 @@ def _blank_rows(x: Tensor) -> Tensor:
     return (torch.arange(rows, device=x.device) % 3 == (1 if rows > 1 else 0)).view(*x.shape[:-1], 1)
 
 
+def _drawn(spec: Spec, device: torch.device, some: Callable[[torch.Size], Tensor]) -> Tensor:
+    """A tensor of `some` random numbers, a part after the other: they have more bytes than elements of narrow types."""
+    x = torch.empty(spec.shape, dtype=spec.dtype, device=device)
+    for part in x.view(-1).split(DRAWN):
+        part.copy_(some(part.shape))
+    return x
+
+
+def _draw_one(spec: Spec, kind: str, scale: float, generator: torch.Generator, first: bool) -> Tensor:
+    device = generator.device
+
+    def whole(shape: torch.Size) -> Tensor:
+        return torch.randint(0, 2 if spec.dtype == torch.bool else 8, shape, generator=generator, device=device)
+
+    def normal(shape: torch.Size) -> Tensor:
+        x = torch.randn(shape, generator=generator, device=device)
+        if "mask" in spec.name:
+            return x
+        if kind == "shifted":
+            return (x.add_(scale) if spec.summed else x).mul_(spec.size)
+        return x.mul_(scale * spec.size)
+
+    def mask(shape: torch.Size) -> Tensor:
+        return torch.where(normal(shape) > 0.43, float("-inf"), 0.0)  # a third
+
+    if not spec.dtype.is_floating_point:
+        x = _drawn(spec, device, whole)
+        blank = kind == "masked" and spec.dtype == torch.bool and x.dim()
+    elif "mask" in spec.name:
+        x = _drawn(spec, device, mask if kind == "masked" else normal)
+        if kind == "masked" and x.dim():
+            x.masked_fill_(_blank_rows(x), float("-inf"))
+        blank = False
+    else:
+        x = _drawn(spec, device, normal)
+        blank = kind == "zero" and x.dim() and (first or math.prod(x.shape[:-1]) > 1)
+    return x.masked_fill_(_blank_rows(x), 0) if blank else x
+
+
 def draw(specs: Sequence[Spec], kind: str, scale: float, device: torch.device, seed: int) -> list[Tensor]:
     """Inputs of one distribution: "normal", "large" and "tiny", "zero" (with rows of zeros) and "masked" (masks, which
     are inputs of that name or bools, with blank rows), all times `scale`, or "shifted" (what is summed is off centre by
-    `scale`). Each besides times its own `size`.
+    `scale`). Each besides times its own `size`. The same arguments draw the same.
     """
     tensors = []
     generator = torch.Generator(device=device)
     for i, spec in enumerate(specs):
         generator.manual_seed(seed * 1000003 + i)
-        if not spec.dtype.is_floating_point:
-            top = 2 if spec.dtype == torch.bool else 8
-            x = torch.randint(0, top, spec.shape, generator=generator, device=device)
-            if kind == "masked" and spec.dtype == torch.bool and x.dim():
-                x = torch.where(_blank_rows(x), 0, x)
-        else:
-            x = torch.randn(spec.shape, generator=generator, device=device)
-            if "mask" in spec.name:
-                if kind == "masked":
-                    x = torch.where(x > 0.43, float("-inf"), 0.0)  # a third
-                    x = torch.where(_blank_rows(x), float("-inf"), x)
-            elif kind == "shifted":
-                x = (x + scale if spec.summed else x) * spec.size
-            else:
-                x = x * (scale * spec.size)
-                if kind == "zero" and x.dim() and (i == 0 or math.prod(x.shape[:-1]) > 1):
-                    x = torch.where(_blank_rows(x), 0.0, x)
-        tensors.append(x.to(spec.dtype))
+        tensors.append(_draw_one(spec, kind, scale, generator, i == 0))
     return tensors
 
 
@@ -128,18 +176,17 @@ class Reference:
     def __init__(self, source: str, name: str):
         self.module = _source.load_text(source, name)
         self.function = getattr(self.module, name)
-        self.sizes: dict[str, int] = {}  # of the pieces that turned out to fit
+        self.steps: dict[torch.dtype | None, dict[str, int]] = {}  # sizes of the pieces that turned out to fit, by type
         self.exact_dtype = torch.float64
 
-    def of(self, sample: Sample | None, inputs: Sequence[Tensor], dtype: torch.dtype | None) -> list[Tensor]:
-        """Results of a sample's inputs; without a sample, of the whole program's: exact where there is a `dtype`."""
-        if sample is None or not sample.at:
-            return self(inputs) if dtype is None else self.exact(inputs)
-        return as_list(self.function(*inputs, dtype=dtype, sizes=sample.sizes))
+    def of(self, sample: Sample | None, inputs: Sequence[Tensor], *, exact: bool) -> list[Tensor]:
+        """Results of a sample's inputs; without a sample, of the whole program's."""
+        sizes = sample.sizes if sample is not None else {}
+        return self.exact(inputs, sizes) if exact else self(inputs, sizes)
 
-    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Results in the program's own types."""
-        results = self._pieces(inputs, None)
+    def __call__(self, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None) -> list[Tensor]:
+        """Results in the program's own types. `sizes`: of dimensions that are not the program's own."""
+        results = self._pieces(inputs, None, sizes or {})
         if results is None:
             raise torch.OutOfMemoryError("the program does not fit into the device's memory")
         return results
@@ -148,32 +195,35 @@ class Reference:
         """The same as one call."""
         return self.function(*inputs)
 
-    def exact(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def exact(self, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None) -> list[Tensor]:
         """Results in `exact_dtype`."""
-        results = self._pieces(inputs, self.exact_dtype)
+        results = self._pieces(inputs, self.exact_dtype, sizes or {})
         if results is None and self.exact_dtype == torch.float64:
             self.exact_dtype = torch.float32
-            results = self._pieces(inputs, self.exact_dtype)
+            results = self._pieces(inputs, self.exact_dtype, sizes or {})
         if results is None:
             raise torch.OutOfMemoryError("the exact results do not fit into the device's memory")
         return results
 
-    def _pieces(self, inputs: Sequence[Tensor], dtype: torch.dtype | None) -> list[Tensor] | None:
+    def _pieces(
+        self, inputs: Sequence[Tensor], dtype: torch.dtype | None, sizes: Mapping[str, int]
+    ) -> list[Tensor] | None:
         """Halves the pieces until they fit; later calls begin with what fitted. None: not even the smallest do."""
+        steps = self.steps.setdefault(dtype, {})
         while True:
-            with contextlib.suppress(torch.OutOfMemoryError):
-                return self._cut(inputs, dtype, list(self.sizes), {})
-            # Here, and not earlier, nothing holds the tensors of the attempt any more.
+            with Fitting():
+                return self._cut(inputs, dtype, dict(steps), dict(sizes))
             torch.cuda.empty_cache()
-            if not self._halve(inputs):
+            if not self._halve(inputs, steps):
                 return None
 
-    def _halve(self, inputs: Sequence[Tensor]) -> bool:
+    def _halve(self, inputs: Sequence[Tensor], steps: dict[str, int]) -> bool:
         """Along the first dimension that can be: a few large pieces. False when there is none."""
         for name in self.module.BATCH:
-            extent = self.sizes.get(name) or self.extent(name, inputs)
-            if extent > 1:
-                self.sizes[name] = (extent + 1) // 2
+            extent = self.extent(name, inputs)
+            step = min(steps.get(name, extent), extent)
+            if step > 1:
+                steps[name] = (step + 1) // 2
                 return True
         return False
 
@@ -183,18 +233,20 @@ class Reference:
         return max((x.shape[at] for x, at in zip(inputs, places, strict=True) if at is not None), default=1)
 
     def _cut(
-        self, inputs: Sequence[Tensor], dtype: torch.dtype | None, names: list[str], sizes: dict[str, int]
+        self, inputs: Sequence[Tensor], dtype: torch.dtype | None, steps: dict[str, int], sizes: dict[str, int]
     ) -> list[Tensor]:
-        if not names:
+        if not steps:
             return as_list(self.function(*inputs, dtype=dtype, sizes=sizes))
-        name, step = names[0], self.sizes[names[0]]
+        (name, step), *rest = steps.items()
         places, out_places = self.module.BATCH[name]
         extent = self.extent(name, inputs)
         pieces = []
         for start in range(0, extent, step):
             length = min(step, extent - start)
             part = [x if at is None else x.narrow(at, start, length) for x, at in zip(inputs, places, strict=True)]
-            pieces.append(self._cut(part, dtype, names[1:], {**sizes, name: length}))
+            pieces.append(self._cut(part, dtype, dict(rest), {**sizes, name: length}))
+        if len(pieces) == 1:
+            return pieces[0]
         return [torch.cat(parts, at) for parts, at in zip(zip(*pieces, strict=True), out_places, strict=True)]
 
 
@@ -245,19 +297,37 @@ def error(results: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     output's type, is finite, or the other way round (an infinity equals itself, NaN equals NaN)."""
     difference = norm = 0.0
     for result, exact_result in zip(results, exact, strict=True):
-        x, want = result, exact_result
-        if x.shape != want.shape:
+        if result.shape != exact_result.shape:
             return math.inf
-        finite = torch.isfinite(want.to(x.dtype))
-        if not finite.all():
-            if not torch.equal(x[~finite].nan_to_num(0.5), want[~finite].to(x.dtype).nan_to_num(0.5)):
+        # A part after the other, so that there is no second large tensor in float64.
+        for x, want in zip(*(y.reshape(-1).split(COMPARED) for y in (result, exact_result)), strict=True):
+            sums = _squares(x, want)
+            difference, norm = difference + sums[0], norm + sums[1]
+            if not math.isfinite(difference):
                 return math.inf
-            x, want = torch.where(finite, x, 0), torch.where(finite, want, 0)
-        difference += float(torch.linalg.vector_norm(x.to(want.dtype) - want, dtype=torch.float64)) ** 2
-        norm += float(torch.linalg.vector_norm(want, dtype=torch.float64)) ** 2
-    if not math.isfinite(difference):
-        return math.inf
     return math.sqrt(difference / norm) if norm else (math.inf if difference else 0.0)
+
+
+def _squares(x: Tensor, want: Tensor) -> tuple[float, float]:
+    """The sums of the squares of differences, and of what is wanted."""
+    finite = torch.isfinite(want.to(x.dtype))
+    if not finite.all():
+        if not torch.equal(x[~finite].nan_to_num(0.5), want[~finite].to(x.dtype).nan_to_num(0.5)):
+            return math.inf, 0.0
+        x, want = torch.where(finite, x, 0), torch.where(finite, want, 0)
+    want = want.double()
+    return float(torch.linalg.vector_norm(x.double() - want)) ** 2, float(torch.linalg.vector_norm(want)) ** 2
+
+
+def beyond(results: Sequence[Tensor]) -> int:
+    """How many elements are not finite, or of float16 near its end, where rounding decides."""
+    parts = (
+        (x, RANGE.get(x.dtype, math.inf))
+        for y in results
+        if y.is_floating_point()
+        for x in y.reshape(-1).split(COMPARED)
+    )
+    return sum(int((~(x.abs() < most)).sum()) for x, most in parts)
 
 
 def poison(tensors: Sequence[Tensor]) -> None:
@@ -274,10 +344,26 @@ def poison(tensors: Sequence[Tensor]) -> None:
 # ---- time ----
 
 
-def copies(inputs: Sequence[Tensor], bytes_: int) -> list[list[Tensor]]:
-    """Copies of the inputs that take `bytes_` in all, at least two of them; each begins at a multiple of 256 bytes."""
+def bytes_of(tensors: Sequence[Tensor]) -> int:
+    return sum(x.numel() * x.element_size() for x in tensors)
+
+
+def copies(inputs: Sequence[Tensor], bytes_: int, most: float = math.inf) -> list[list[Tensor]]:
+    """Copies of the inputs that take `bytes_` in all, at least two of them; each begins at a multiple of 256 bytes.
+    Where they would take more than `most` bytes, or more than there is, they are fewer, or the inputs themselves."""
     strides = [(x.numel() * x.element_size() + 255) // 256 * 256 for x in inputs]
     count = max(2, min(MOST_COPIES, bytes_ // max(sum(strides), 1) + 1))
+    while count > 1 and count * sum(strides) > most:
+        count //= 2
+    while count > 1:
+        with Fitting():
+            return _copied(inputs, strides, count)
+        torch.cuda.empty_cache()
+        count //= 2
+    return [list(inputs)]
+
+
+def _copied(inputs: Sequence[Tensor], strides: Sequence[int], count: int) -> list[list[Tensor]]:
     stacks = []
     for x, stride in zip(inputs, strides, strict=True):
         items = max(stride // x.element_size(), 1)
@@ -344,20 +430,35 @@ class Clock:
         order = [sets[i % len(sets)] for i in range(len(sets) * rounds)]
         if not self.cuda:
             return statistics.median(self.once(functools.partial(call, inputs)) for inputs in order[: max(repeat, 1)])
+        graph = self._captured(call, order)
+        if graph is None:
+
+            def replay() -> None:
+                for inputs in sets:
+                    call(inputs)
+
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            order = list(sets)
+        else:
+            replay = graph.replay
+        replay()
+        return statistics.median(self.once(replay) for _ in range(max(repeat, 1))) / len(order)
+
+    @staticmethod
+    def _captured(call: Call, order: Sequence[Sequence[Tensor]]) -> torch.cuda.CUDAGraph | None:
+        """Calls as a graph; None when they cannot be captured, or not in the memory that there is: a graph's is its
+        own."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
                 for inputs in order:
                     call(inputs)
-            replay: Callable[[], Any] = graph.replay
-            count = len(order)
         except RuntimeError as problem:
-            if "captur" not in str(problem):
+            if "captur" not in str(problem) and not exhausted(problem):
                 raise
-            torch.cuda.synchronize()
-            replay, count = (lambda: [call(inputs) for inputs in sets]), len(sets)
-        replay()
-        return statistics.median(self.once(replay) for _ in range(max(repeat, 1))) / count
+            return None
+        return graph
 
 
 class Timer:
@@ -366,8 +467,9 @@ class Timer:
     def __init__(self, inputs: Sequence[Tensor], device: torch.device):
         cache = torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else 0
         self.clock = Clock(device)
-        wanted = max(4 * cache, COLD_BYTES) if device.type == "cuda" else 0
-        self.sets = copies(inputs, wanted)
+        self.wanted = max(4 * cache, COLD_BYTES) if device.type == "cuda" else 0
+        # Inputs that take so much are in no cache either when they are read again.
+        self.sets = copies(inputs, self.wanted, max(self.wanted, KEPT_SHARE * memory_of(device)))
 
     def __call__(self, call: Call, repeat: int = 10, best_us: float = 0.0, seconds: float = 0.0) -> tuple[float, float]:
         """(cold, warm) in microseconds, in some `seconds` (0: any time). What is slower than `best_us` gets one rough
@@ -404,13 +506,25 @@ class Timer:
         return cold, self.clock.median(call, self.sets[:1], repeat, rough, seconds)
 
 
+def memory_of(device: torch.device) -> float:
+    """Bytes of a GPU's memory; infinite for others, whose memory is not what is short."""
+    return float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else math.inf
+
+
 def bandwidth(device: torch.device) -> float:
-    """Bytes a second that the device reads or copies, whichever is faster."""
-    if device.type != "cuda":
-        x = torch.ones(8 << 20)
-    else:
-        free, _ = torch.cuda.mem_get_info(device)
-        x = torch.ones(min(1 << 28, free // 16), device=device)
+    """Bytes a second that the device reads or copies, whichever is faster; 0 when not even that fits into memory."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    count = min(1 << 28, free // 16) if device.type == "cuda" else 8 << 20
+    while count >= LEAST_READ:
+        with Fitting():
+            return _bandwidth(device, count)
+        torch.cuda.empty_cache()
+        count //= 4
+    return 0.0
+
+
+def _bandwidth(device: torch.device, count: int) -> float:
+    x = torch.ones(count, device=device)
     y = torch.empty_like(x)
     clock, size = Clock(device), x.numel() * x.element_size()
     read = min(clock.once(x.sum) for _ in range(6))
@@ -423,6 +537,21 @@ def bandwidth(device: torch.device) -> float:
 
 class Wrong(Exception):
     """A candidate's results are not good enough."""
+
+
+@dataclass
+class Case:
+    """Inputs of one distribution and the exact results. Inputs are kept or, where that takes too much memory, drawn
+    anew each time that they are wanted."""
+
+    kind: str
+    exact: list[Tensor]
+    make: Callable[[], list[Tensor]]
+    kept: list[Tensor] | None = None
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return self.make() if self.kept is None else self.kept
 
 
 class Trial:
@@ -452,17 +581,20 @@ class Trial:
         self.spent: dict[str, float] = {}
         self.sample: Sample | None = None
         self.whole: list[Tensor] | None = None  # what the program as it is makes of the first distribution
-        self.cases: list[tuple[str, list[Tensor], list[Tensor]]] = []  # distribution, inputs, exact results
+        self.cases: list[Case] = []
         self.eager_error: list[float] = []
         self.beyond = 0  # results that are out of range with normal inputs
         kinds = distributions(self.inputs)
         if seconds:
             self.sample = self._affordable(REFERENCE_SHARE * seconds * 1e6 / (len(kinds) + 2))
+        size = sum(math.prod(s.shape) * s.dtype.itemsize for s in self.inputs)
+        self.keeps = (len(kinds) + 2) * size <= KEPT_SHARE * memory_of(self.device)
         with self.spending("references"):
             for kind in kinds:
-                self._prepare(kind)
+                self.roomy(functools.partial(self._prepare, kind))
         with self.spending("copies"):
-            self.timer = Timer(self.cases[0][1], self.device)
+            self.timer = Timer(self.cases[0].inputs, self.device)
+            self.cases[0].kept = self.timer.sets[0]
         # The smallest error that counts as one: the outputs' types cannot do better.
         self.unit = max((torch.finfo(s.dtype).eps for s in self.outputs if s.dtype.is_floating_point), default=0.0)
 
@@ -489,12 +621,32 @@ class Trial:
         part = least.inputs(tensors)
 
         def exact() -> None:
-            self.reference.of(least, part, torch.float64)
+            self.reference.of(least, part, exact=True)
 
         exact()
         took = min(self.clock.once(exact) for _ in range(2))
         share = us / max(took, 1.0) * least.share
         return None if not least.at or share >= 1 else Sample(self.reference, tensors, share, self.seed)
+
+    def roomy(self, call: Callable[[], Any]) -> Any:
+        """What a call returns. When it finds too little memory it is called once more, with less kept there."""
+        with Fitting():
+            return call()
+        self.shed()
+        return call()
+
+    def shed(self) -> None:
+        """Frees what can be made again: inputs, and copies of those that are in no cache without."""
+        self.keeps = False
+        for case in self.cases[1:]:
+            case.kept = None
+        timer = getattr(self, "timer", None)
+        if timer is not None and len(timer.sets) > 1 and bytes_of(timer.sets[0]) > timer.wanted:
+            timer.sets, self.cases[0].kept = [], None
+            torch.cuda.empty_cache()
+            self.cases[0].kept = self.cases[0].inputs
+            timer.sets = [self.cases[0].kept]
+        torch.cuda.empty_cache()
 
     @property
     def share(self) -> float:
@@ -511,50 +663,66 @@ class Trial:
         scales, most, in_range = self.reference.module.DRAWS[kind]
         best, least = scales[-1], math.inf
         for scale in scales:
-            case, found, beyond = self._case(kind, scale)
-            if found <= most and (beyond <= self.beyond or not in_range):
+            case, found, out = self._case(kind, scale)
+            if found <= most and (out <= self.beyond or not in_range):
                 break
+            del case
             if found < least:
                 best, least = scale, found
         else:
-            del case
             scale = best
-            case, found, beyond = self._case(kind, scale)
+            case, found, out = self._case(kind, scale)
         if kind == "normal":
-            self.beyond = beyond
+            self.beyond = out
             self.inputs = [replace(spec, size=spec.size * scale) for spec in self.inputs]
         self.cases.append(case)
         self.eager_error.append(found)
 
-    def _case(self, kind: str, scale: float) -> tuple[tuple[str, list[Tensor], list[Tensor]], float, int]:
-        """Distribution, inputs, exact results; eager PyTorch's error, and how many of its results are not finite,
-        or of float16 near its end, where rounding decides."""
-        tensors = draw(self.inputs, kind, scale, self.device, self.seed)
+    def _case(self, kind: str, scale: float) -> tuple[Case, float, int]:
+        """A distribution; eager PyTorch's error, and how many of its results are out of range."""
+        make = functools.partial(draw, list(self.inputs), kind, scale, self.device, self.seed)
+        tensors = make()
         part = self.sample.inputs(tensors) if self.sample else tensors
-        exact = self.reference.of(self.sample, part, torch.float64)
+        exact = self.reference.of(self.sample, part, exact=True)
         if self.sample and kind == "normal":
+            self.whole = None
             self.whole = self.reference(tensors)
             results = list(self._sampled(self.whole))
         else:
-            results = self.reference.of(self.sample, part, None)
-        found = error(results, exact)
-        beyond = sum(int((~(x.abs() < RANGE.get(x.dtype, math.inf))).sum()) for x in results if x.is_floating_point())
+            results = self.reference.of(self.sample, part, exact=False)
         # Exact results of a narrow type need not be kept in float64.
         narrow = {torch.float16, torch.bfloat16}
         kept = [x.float() if s.dtype in narrow else x for x, s in zip(exact, self.outputs, strict=True)]
-        return (kind, tensors, kept), found, beyond
+        case = Case(kind, kept, make, tensors if self.keeps or kind == "normal" else None)
+        return case, error(results, exact), beyond(results)
 
     def accepted(self, case: int) -> float:
         """The error that a candidate may have: twice that of eager PyTorch, and below 0.01."""
         return min(ACCEPTED, max(2 * self.eager_error[case], self.unit))
 
-    def eager_us(self, repeat: int = 10) -> float:
-        """The time of the program as plain PyTorch, cold; piece by piece when the whole does not fit."""
-        try:
+    def eager_us(self, repeat: int = 10) -> tuple[float, bool]:
+        """The time of the program as plain PyTorch, cold, and whether it is estimated: from pieces, or from the sample,
+        when the whole does not fit into memory. 0: nothing does."""
+
+        def whole() -> float:
             return self.timer(self.reference.eager, repeat, 0.0, EAGER_SHARE * self.seconds)[0]
-        except torch.OutOfMemoryError:
+
+        def pieces() -> float:
+            return min(self.clock.once(lambda: self.reference(self.timer.sets[0])) for _ in range(3))
+
+        def sampled() -> float:
+            part = self.sample.inputs(self.timer.sets[0]) if self.sample else self.timer.sets[0]
+            of = functools.partial(self.reference.of, self.sample, part, exact=False)
+            return min(self.clock.once(of) for _ in range(3)) / self.share
+
+        with Fitting():
+            return self.roomy(whole), False
+        for guess in (pieces, sampled):
             torch.cuda.empty_cache()
-        return min(self.timer.clock.once(lambda: self.reference(self.timer.sets[0])) for _ in range(3))
+            with Fitting():
+                return guess(), True
+        torch.cuda.empty_cache()
+        return 0.0, True
 
     def validate(self, module: ModuleType, first: int = 0, count: int | None = None) -> float:
         """The largest error of a generated module over `count` distributions from the `first` on (None: all). Wrong
@@ -562,13 +730,13 @@ class Trial:
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
         worst = 0.0
         for i in range(first, len(self.cases) if count is None else min(first + count, len(self.cases))):
-            kind, inputs, exact = self.cases[i]
+            case = self.cases[i]
             poison([*outputs, *temps])
-            module.launch(inputs, outputs, temps)
-            found = error(self._sampled(outputs), exact)
+            module.launch(case.inputs, outputs, temps)
+            found = error(self._sampled(outputs), case.exact)
             if not found <= self.accepted(i):
                 limit = self.accepted(i)
-                raise Wrong(f"relative L2 error {found:.3g} with {kind} inputs, at most {limit:.3g} is accepted")
+                raise Wrong(f"relative L2 error {found:.3g} with {case.kind} inputs, at most {limit:.3g} is accepted")
             worst = max(worst, found)
             if i == 0 and self.whole is not None:
                 self._compare_whole(outputs)
@@ -577,7 +745,7 @@ class Trial:
     def _compare_whole(self, outputs: Sequence[Tensor]) -> None:
         assert self.whole is not None
         limit = self.accepted(0) + 1.25 * self.eager_error[0]
-        found = error(outputs, [x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in self.whole])
+        found = error(outputs, self.whole)
         if not found <= limit:
             raise Wrong(f"outputs outside of the sample differ by {found:.3g} from PyTorch's, at most {limit:.3g}")
 
@@ -602,6 +770,10 @@ class Trial:
     def judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
         """Checks a module on `check` distributions, or on all when it comes near the best, and times it, its `kernels`
         too where that is wanted: `how` is a request to measure (docs/workers.md)."""
+        found: dict[str, Any] = self.roomy(lambda: self._judge(module, how))
+        return found
+
+    def _judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
         check, repeat, best_us = how.get("check", 0), how.get("repeat", 10), how.get("best_us") or 0.0
         seconds = how.get("seconds") or 0.0
         found: dict[str, Any] = {}

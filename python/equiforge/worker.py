@@ -119,14 +119,15 @@ class Worker:
         status = {"compile": "compile", "measure": "launch"}.get(request["do"], "request")
         try:
             return handler(request)
-        except torch.OutOfMemoryError as problem:
-            reply = refuse("exhausted", problem)
         except _trial.Wrong as problem:
             reply = refuse("wrong", problem)
         except Exception as problem:  # whatever a candidate does is an answer
             cause = problem.__cause__ if isinstance(problem, _source.KernelFailed) else problem
             too_large = type(cause).__name__ == "OutOfResources"
-            reply = refuse("memory" if too_large else status, f"{type(cause).__name__}: {cause}")
+            if _trial.exhausted(cause):
+                reply = refuse("exhausted", cause)
+            else:
+                reply = refuse("memory" if too_large else status, f"{type(cause).__name__}: {cause}")
             if isinstance(problem, _source.KernelFailed):
                 reply["kernel"] = problem.kernel
         self.recover(reply)
@@ -213,9 +214,12 @@ class Worker:
         seed = request.get("seed", 1) % (1 << 40)
         seconds = request.get("seconds") or 0.0
         trial = _trial.Trial((inputs, outputs), reference, self.device, seed, seconds)
+        known = request.get("eager_us")
+        eager_us, estimated = (known, False) if known else trial.eager_us()
         reply = {
             "ok": True,
-            "eager_us": request.get("eager_us") or trial.eager_us(),
+            "eager_us": eager_us,
+            "estimated": estimated,
             "eager_error": trial.eager_error,
             "exact": str(reference.exact_dtype).removeprefix("torch."),
             "bandwidth": _trial.bandwidth(self.device),

@@ -67,7 +67,7 @@ typedef struct {
     ef_trip best;                                  /* of those that were measured and checked on all distributions */
     double original_us, floor_us, bytes, ready_at; /* 0: not known yet */
     bool ready;
-    bool estimated; /* the time of the program as it is, which takes too long to be called */
+    bool estimated; /* the time of the program as it is, which takes too long to be called, or too much memory */
     uint32_t room;
     char last_error[256];
 } ef_flight;

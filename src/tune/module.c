@@ -172,9 +172,12 @@ static void sum_up(const course *c, ef_module_summary *s)
     s->distinct = c->programs.count;
     s->kept = c->kept;
     s->message =
-        c->kept     ? describe_kept(c)
-        : estimated ? "the original's time is an estimate or a lower bound: its call was ended, as slower than the best"
-                    : NULL;
+        c->kept ? describe_kept(c)
+        : estimated
+            ? c->device->measures_original
+                  ? "the original's time is an estimate or a lower bound: its call was ended, as slower than the best"
+                  : "the original's time is an estimate: a call of it takes more memory than the device has left"
+            : NULL;
     s->externals = c->plan->steps - s->regions;
     s->elapsed_s = c->plan->elapsed_s;
 }

@@ -216,6 +216,12 @@ static void expect(run *r, double until)
         ef_tuner_expect(r->tuner, (uint64_t)(fmax(until - ef_seconds(), 0) * (double)r->flight->measured / spent));
 }
 
+/* Its own code is the program as it is, of which a call takes too long. */
+static bool is_endless(const run *r)
+{
+    return r->flight->estimated && r->device->measures_original;
+}
+
 /* Hands out schedules while the workers can take more, but for results that are known at once: those come first. */
 static ef_ask launch_more(run *r)
 {
@@ -224,7 +230,7 @@ static ef_ask launch_more(run *r)
         ef_ask ask = ef_tuner_ask(r->tuner, &point);
         if (ask != EF_ASK_POINT)
             return ask;
-        if (point.family == 0 && r->flight->estimated) { /* the program as it is takes too long to be called */
+        if (point.family == 0 && is_endless(r)) {
             ef_tuner_tell(r->tuner, point.ticket, INFINITY, NULL);
             continue;
         }
@@ -325,7 +331,7 @@ static void launch_finalists(run *r, double seconds)
                         .check = original_checks(r, seconds / (FINALISTS + 1)),
                         .seconds = seconds / (FINALISTS + 1)};
     /* One that takes long is not called again. */
-    if (!r->flight->estimated && !(r->original.us > 0 && 3e-6 * r->original.us > seconds))
+    if (!is_endless(r) && !(r->original.us > 0 && 3e-6 * r->original.us > seconds))
         ef_flight_launch(r->flight, r->families, &original);
 }
 
@@ -423,7 +429,7 @@ static void confirm(run *r, ef_trip *best)
     if (isfinite(original.us) && original.us < best->us)
         *best = original;
     compare_in_turns(r, best, &original);
-    if (r->flight->estimated && r->device->measures_original && !ef_interrupted())
+    if (is_endless(r) && !ef_interrupted())
         settle_original(r, best, late - ef_seconds());
     ef_flight_cancel(r->flight);
 }
@@ -451,7 +457,7 @@ static bool finish(run *r, bool settled, ef_store *store)
     if (abandoned(r))
         return false;
     const char *why = ef_flight_broken(r->flight) ? ef_flight_broken(r->flight) : r->flight->last_error;
-    if (!isfinite(best.us) && r->flight->estimated)
+    if (!isfinite(best.us) && is_endless(r))
         return ef_fail(r->diag,
                        "one call of %s as it is takes about %.2g seconds, too long to compare anything with it in "
                        "this time%s%s",
@@ -468,8 +474,8 @@ static bool finish(run *r, bool settled, ef_store *store)
     o->spent = spent(r);
     o->measured = r->flight->measured;
     o->failed = r->flight->failed;
-    o->original =
-        is_original(r, best.family, best.choice) || (!r->device->measures_original && best.us >= o->original_us);
+    o->original = is_original(r, best.family, best.choice) ||
+                  (!r->device->measures_original && o->original_us > 0 && best.us >= o->original_us);
     ef_optimum_describe(o, r->families, &best, r->device, fmax(derive_s(r), r->end - ef_seconds()), r->arena, r->diag);
     o->elapsed_s = ef_seconds() - r->start;
     if (r->diag->failed || abandoned(r))

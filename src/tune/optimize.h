@@ -48,7 +48,7 @@ typedef struct {
     bool stored;    /* answered from the store */
     bool original;  /* the program itself is the best that was found */
     bool estimated; /* original_us is: a call of the program as it is took several times as long as the best, and was
-                     * ended */
+                     * ended, or did not fit into the device's memory; then it may be 0, for not known */
     bool stopped;   /* something asked to stop */
     const char *schedule, *source, *entry;
     const char *program;   /* the candidate, in text form */

@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 from conftest import BUILD
+from memory import Memory
 from test_dynamo import Block
 from test_end_to_end import difference, untuned
 
@@ -146,6 +147,61 @@ def test_comparison_of_slow_modules(budget, calls, tmp_path):
     assert seen.count(module) == calls if calls < 5 else seen.count(module) >= calls
     assert fast.original_us > 4e4
     assert 0 < fast.optimized_us < 4e4
+
+
+class Products(torch.nn.Module):
+    """Products of all pairs are 8 MiB, of which nothing is left in the result; it counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return (x[:, :, None] * x[:, None, :]).sum(-1)
+
+
+@pytest.mark.parametrize("limit", [2, 0.3, 0.1])
+def test_original_that_does_not_fit(limit, tmp_path):
+    """It is not preferred because it could not be called; nor when arguments or buffers cannot be copied either."""
+    module, x = Products().eval(), torch.randn(128, 128)
+    fast = untuned(module, (x,), tmp_path)
+    with (
+        Memory(limit * 2**20) as memory,
+        pytest.warns(UserWarning, match="memory is left on the device to call the orig"),
+    ):
+        compare(fast, module, (x,), {}, 10)
+    assert memory.refused and not fast._keep_original and not fast._differs
+    assert fast.original_us == 0 and fast.optimized_us > 0
+    assert module.calls == 0
+    with torch.no_grad():
+        assert torch.allclose(fast(x), module(x), atol=1e-3)
+
+
+def test_comparison_ends_without_memory(tmp_path):
+    """What was measured until then counts; a result that does not fit gives way to the original."""
+    module, x = Products().eval(), torch.randn(128, 128)
+    fast = untuned(module, (x,), tmp_path)
+    left = 1
+
+    def short(*_):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    hook = module.register_forward_pre_hook(short)
+    with pytest.warns(UserWarning, match="to time it against the original"):
+        compare(fast, module, (x,), {}, 10)
+    assert fast.original_us > 0 and fast.optimized_us > 0
+    assert fast._keep_original == (fast.optimized_us > fast.original_us)
+    hook.remove()
+    hook, left = fast.register_forward_pre_hook(short), 0
+    with pytest.warns(UserWarning, match="to call the optimised module"):
+        compare(fast, module, (x,), {}, 10)
+    assert fast._keep_original and fast.original_us > 0
+    hook.remove()
+    assert module.calls == 0
 
 
 def test_torch_compile():

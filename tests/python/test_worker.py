@@ -8,9 +8,10 @@ import sys
 import pytest
 import torch
 from conftest import BUILD
+from memory import Memory
 
 from equiforge import _trial
-from equiforge.worker import FAULTS
+from equiforge.worker import FAULTS, Worker
 
 # A program as libequiforge prints one for Triton, by hand: two kernels with a temporary between them.
 CANDIDATE = """
@@ -388,6 +389,160 @@ def test_pieces(reference, monkeypatch):
     assert parts.exact_dtype == torch.float32
 
 
+# ---- too little memory ----
+
+MIB = 1 << 20
+
+ATTENTION = """
+program p
+dim b = 8
+dim h = 8
+dim q = 128
+dim s = 128
+dim d = 8
+dim e = 8
+input q: f16[b, h, q, d]
+input k: f16[b, h, s, d]
+input v: f16[b, h, s, e]
+raw = mul(matmul(q, transpose[0, 1, 3, 2](k)), 0.3)
+p = exp(sub(raw, reduce[max, -1](raw)))
+output o = matmul(div(p, reduce[sum, -1](p)), v)
+"""
+
+
+def parts_of(text, tmp_path):
+    """A program's inputs and outputs, and its reference."""
+    path = tmp_path / "program.ef"
+    path.write_text(text)
+    command = [BUILD / "equiforge", "inspect", path, "--torch"]
+    source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    reference = _trial.Reference(source, "p")
+    module = reference.module
+    specs = [
+        [_trial.Spec.of(dict(zip(("name", "dtype", "shape"), entry, strict=True))) for entry in entries]
+        for entries in (module.INPUTS, module.OUTPUTS)
+    ]
+    return specs, reference, source
+
+
+def eager(trial, spoil=lambda y: None):
+    """The program as it is, as a candidate that needs no memory: results of a trial that had enough."""
+    from types import SimpleNamespace
+
+    known = [(case.inputs, trial.reference(case.inputs)) for case in trial.cases]
+
+    def launch(given, outputs, temps):
+        for inputs, results in known:
+            if all(torch.equal(x, y) for x, y in zip(given, inputs, strict=True)):
+                for to, x in zip(outputs, results, strict=True):
+                    to.copy_(x)
+        spoil(outputs[0])
+
+    return SimpleNamespace(launch=launch, OUTPUTS=trial.reference.module.OUTPUTS, BUFFERS=[])
+
+
+def test_samples_are_computed_in_pieces(tmp_path):
+    """The sample's scores are 2 MiB each in float64 and the whole's 2 MiB in float16, of which several are there at
+    once: in so little memory both are computed piece by piece, with the same results and in float64 all the same."""
+    specs, reference, source = parts_of(ATTENTION, tmp_path)
+    roomy = _trial.Trial(specs, reference, "cpu", 1, 1e-9)
+    assert roomy.share < 1 and roomy.eager_us(1)[1] is False
+    right, wrong = eager(roomy), eager(roomy, lambda y: y[5].zero_())
+    with Memory(5 * MIB) as memory:
+        trial = _trial.Trial(specs, _trial.Reference(source, "p"), "cpu", 1, 1e-9)
+        us, estimated = trial.eager_us(1)
+        found = trial.judge(right, {"check": 99})
+        with pytest.raises(_trial.Wrong):
+            trial.judge(wrong, {"check": 99})
+    assert memory.refused and trial.reference.exact_dtype == torch.float64
+    assert trial.share == roomy.share and trial.eager_error == pytest.approx(roomy.eager_error, rel=1e-3)
+    assert us > 0 and estimated
+    assert found["checked"] == len(trial.cases) and found["us"] > 0
+
+
+def test_programs_that_do_not_fit_are_measured(tmp_path):
+    """Only their own time is an estimate."""
+    specs, _, source = parts_of(ATTENTION, tmp_path)
+    lists = [[{"name": s.name, "dtype": "f16", "shape": s.shape} for s in of] for of in specs]
+    request = {"do": "program", "name": "p", "inputs": lists[0], "outputs": lists[1], "reference": source, "seed": 1}
+    with Memory(5 * MIB) as memory:
+        reply = Worker("cpu").answer(request)
+    assert memory.refused and reply["ok"], reply
+    assert reply["estimated"] and reply["eager_us"] > 0 and len(reply["eager_error"]) == 4
+    reply = Worker("cpu").answer(request)
+    assert reply["ok"] and not reply["estimated"] and reply["bandwidth"] > 0
+
+
+WEIGHTS = """
+program p
+dim m = 2
+dim k = 1024
+dim n = 1024
+input x: f16[m, k]
+input w: f16[k, n]
+output y = matmul(x, w)
+"""
+
+
+def test_inputs_are_drawn_anew(tmp_path):
+    """Weights of 2 MiB for each of four distributions, and copies of them, are more than there is."""
+    specs, reference, source = parts_of(WEIGHTS, tmp_path)
+    roomy = _trial.Trial(specs, reference, "cpu", 1)
+    right, wrong = eager(roomy), eager(roomy, lambda y: y[1].zero_())
+    with Memory(11 * MIB) as memory:
+        trial = _trial.Trial(specs, _trial.Reference(source, "p"), "cpu", 1)
+        assert trial.judge(right, {"check": 99})["checked"] == len(trial.cases) == 4
+        with pytest.raises(_trial.Wrong):
+            trial.judge(wrong, {"check": 99})
+        # A candidate that needs a little more finds it.
+        before = memory.live
+        memory.limit = memory.live + 3 * MIB
+        right.BUFFERS = [(torch.float32, MIB)]
+        assert trial.judge(right, {"check": 1})["us"] > 0
+        assert memory.live < before
+        right.BUFFERS = [(torch.float32, 16 * MIB)]
+        with pytest.raises(torch.OutOfMemoryError):
+            trial.judge(right, {"check": 1})
+    assert memory.refused and not trial.keeps
+    for case, same in zip(trial.cases, roomy.cases, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(case.inputs, same.inputs, strict=True))
+
+
+def test_exhausted():
+    """Whoever finds that there is too little memory."""
+    for text in ("Triton Error [CUDA]: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublas"):
+        with _trial.Fitting():
+            raise RuntimeError(text)
+    with pytest.raises(RuntimeError), _trial.Fitting():
+        raise RuntimeError("an illegal memory access was encountered")
+    with pytest.raises(ValueError), _trial.Fitting():
+        raise ValueError("out of memory")
+
+
+def test_few_copies():
+    inputs = [torch.randn(MIB)]
+    for limit, most, count in ((64, 1e9, 5), (13, 1e9, 2), (7, 1e9, 1), (64, 8 * MIB, 2), (64, MIB, 1)):
+        with Memory(limit * MIB):
+            sets = _trial.copies(inputs, 16 * MIB, most)
+        assert len(sets) == count
+        assert all(torch.equal(x, inputs[0]) for (x,) in sets)
+
+
+def test_errors_are_computed_in_parts(monkeypatch):
+    """There is no copy of large results in float64."""
+    x, want = torch.randn(8, MIB).half(), torch.randn(8, MIB)
+    exact = float((x.double() - want).norm() / want.double().norm())
+    monkeypatch.setattr(_trial, "COMPARED", MIB)
+    with Memory(48 * MIB):
+        assert _trial.error([x, x], [want, want]) == pytest.approx(exact, rel=1e-9)
+        assert _trial.beyond([x]) == 0
+        x[7, MIB - 1] = torch.nan
+        assert _trial.error([x], [want]) == float("inf")
+        assert _trial.beyond([x, want]) == 1
+    with pytest.raises(torch.OutOfMemoryError), Memory(48 * MIB):
+        x.double()
+
+
 def test_masks():
     specs = [_trial.Spec("x", torch.float16, (9, 7)), _trial.Spec("mask", torch.float16, (9, 7))]
     assert _trial.distributions(specs)[-1] == "masked"
@@ -410,7 +565,7 @@ def test_scales(reference):
         source = _trial.Reference(reference, "rms")
         source.module.DRAWS = module.DRAWS | {"large": (scales, most, in_range)}
         trial = _trial.Trial((specs, [_trial.Spec("y", torch.float16, (12, 40))]), source, torch.device("cpu"), 1)
-        return next(float(inputs[1].abs().max()) for kind, inputs, _ in trial.cases if kind == "large")
+        return next(float(case.inputs[1].abs().max()) for case in trial.cases if case.kind == "large")
 
     normal = largest((1.0,), 0.005)
     assert largest((8.0, 1.0), 0.005) == pytest.approx(8 * normal, rel=1e-2)
@@ -432,8 +587,8 @@ def test_sample(reference):
     assert whole.share == 1 and 0 < sampled.share < 1
     at = sampled.sample.at["m"]
     assert at[0] == 0 and at[-1] == 11
-    for (_, _, exact), (_, _, part) in zip(whole.cases, sampled.cases, strict=True):
-        assert torch.allclose(exact[0].index_select(0, at), part[0])
+    for exact, part in zip(whole.cases, sampled.cases, strict=True):
+        assert torch.allclose(exact.exact[0].index_select(0, at), part.exact[0])
 
     def module(spoil=lambda y: None):
         def launch(given, results, temps):
@@ -518,8 +673,8 @@ output y = mul(q, rsqrt(add(reduce[sum, -1](mul(q, q)), 1e-06)))
 """,
         tmp_path,
     )
-    assert [kind for kind, _, _ in trial.cases] == ["normal", "large", "tiny", "zero"]
-    assert trial.cases[0][1][0].float().std() == pytest.approx(1 / 64, rel=0.05)
+    assert [case.kind for case in trial.cases] == ["normal", "large", "tiny", "zero"]
+    assert trial.cases[0].inputs[0].float().std() == pytest.approx(1 / 64, rel=0.05)
     assert max(trial.eager_error) < 5e-3
 
 
@@ -536,8 +691,8 @@ output y = mul(q, rsqrt(reduce[sum, -1](mul(q, q))))
 """,
         tmp_path,
     )
-    assert [kind for kind, _, _ in trial.cases] == ["normal", "large", "tiny", "zero", "shifted"]
-    assert trial.cases[0][1][0].float().std() == pytest.approx(0.1, rel=0.05)
+    assert [case.kind for case in trial.cases] == ["normal", "large", "tiny", "zero", "shifted"]
+    assert trial.cases[0].inputs[0].float().std() == pytest.approx(0.1, rel=0.05)
     assert trial.eager_error[0] <= 1e-2
     assert trial.eager_error[3] <= 1e-2
 

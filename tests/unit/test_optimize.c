@@ -63,6 +63,9 @@ static json_t *answer(const char *kind, const json_t *request)
                                                                    : "other");
         return json_pack("{s:b, s:s}", "ok", 1, "artifact", path);
     }
+    if (strcmp(what, "program") == 0 && strcmp(kind, "unknown") == 0)
+        return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 0.0, "eager_error", 1e-7, "bandwidth", 0.0,
+                         "estimated", 1);
     if (strcmp(what, "program") == 0)
         return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 5e6, "eager_error", 1e-7, "bandwidth",
                          1e10, "estimated", strcmp(kind, "measured") != 0);
@@ -75,7 +78,7 @@ static json_t *answer(const char *kind, const json_t *request)
                          1e-7, "checked", 1);
     }
     if (strcmp(what, "measure") == 0) {
-        bool original = strstr(text_of(request, "artifact"), ".original");
+        bool original = strstr(text_of(request, "artifact"), ".original") && strcmp(kind, "unknown") != 0;
         nap(original && strcmp(kind, "slow") == 0 ? 1000 : 0.003);
         return json_pack("{s:b, s:f, s:f, s:f, s:i}", "ok", 1, "us", original ? 100.0 : 200.0, "warm_us", 50.0,
                          "rel_l2", 1e-7, "checked", 1);
@@ -231,6 +234,23 @@ static void test_slow_original(void **state)
         o = optimum_of(&s, &options);
     }
     close_setting(&s);
+}
+
+/* On a GPU the program as it is, of which one call did not fit into memory, is no candidate; its kernels are one. What
+ * is not known of its time is no reason to keep it. */
+static void test_original_without_memory(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        setting s = open_setting(known ? "fast" : "unknown");
+        s.device.measures_original = false;
+        ef_optimum o = optimum_of(&s, &(ef_optimize_options){.budget_s = 4, .compilers = 2, .limit = 12});
+        assert_true(o.estimated);
+        assert_float_equal(o.us, known ? 100 : 200, 1e-6);
+        assert_float_equal(o.original_us, known ? 5e6 : 0, 1e-6);
+        assert_true(known || !o.original);
+        close_setting(&s);
+    }
 }
 
 typedef struct {
@@ -507,6 +527,7 @@ int main(int argc, char **argv)
     self[length > 0 ? length : 0] = 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_estimate_too_high),
                                        cmocka_unit_test(test_slow_original),
+                                       cmocka_unit_test(test_original_without_memory),
                                        cmocka_unit_test(test_pace),
                                        cmocka_unit_test(test_late_narrow),
                                        cmocka_unit_test(test_early_narrow),
