@@ -307,7 +307,8 @@ typedef struct {
 /* Times are microseconds, sums over all regions of a call. Texts are "" when there are several distinct regions. */
 typedef struct {
     double original_us, best_us; /* cold: the inputs are in no cache. On the CPU best_us is never above original_us;
-                                  * on a GPU it may be, and `original` says so: what was given is PyTorch's there */
+                                  * on a GPU it may be, and `original` says so: what was given is PyTorch's there, whose
+                                  * time may be an estimate (`note`), or 0, where it takes more memory than there is */
     double warm_us;              /* the same inputs again and again */
     double floor_us;             /* moving inputs and outputs alone takes that long */
     double rel_l2; /* the largest relative L2 error against float64, over several distributions of inputs */

@@ -643,10 +643,13 @@ class Trial:
         timer = getattr(self, "timer", None)
         if timer is not None and len(timer.sets) > 1 and bytes_of(timer.sets[0]) > timer.wanted:
             timer.sets, self.cases[0].kept = [], None
-            torch.cuda.empty_cache()
-            self.cases[0].kept = self.cases[0].inputs
-            timer.sets = [self.cases[0].kept]
         torch.cuda.empty_cache()
+
+    def stock(self) -> None:
+        """Sees to it that the timer has inputs."""
+        if not self.timer.sets:
+            self.cases[0].kept = self.cases[0].inputs
+            self.timer.sets = [self.cases[0].kept]
 
     @property
     def share(self) -> float:
@@ -705,6 +708,7 @@ class Trial:
         when the whole does not fit into memory. 0: nothing does."""
 
         def whole() -> float:
+            self.stock()
             return self.timer(self.reference.eager, repeat, 0.0, EAGER_SHARE * self.seconds)[0]
 
         def pieces() -> float:
@@ -720,6 +724,7 @@ class Trial:
         for guess in (pieces, sampled):
             torch.cuda.empty_cache()
             with Fitting():
+                self.stock()
                 return guess(), True
         torch.cuda.empty_cache()
         return 0.0, True
@@ -777,6 +782,7 @@ class Trial:
         check, repeat, best_us = how.get("check", 0), how.get("repeat", 10), how.get("best_us") or 0.0
         seconds = how.get("seconds") or 0.0
         found: dict[str, Any] = {}
+        self.stock()
         if check:
             with self.spending("check"):
                 found["rel_l2"] = self.validate(module, 0, 1)

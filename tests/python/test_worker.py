@@ -503,6 +503,13 @@ def test_inputs_are_drawn_anew(tmp_path):
         right.BUFFERS = [(torch.float32, 16 * MIB)]
         with pytest.raises(torch.OutOfMemoryError):
             trial.judge(right, {"check": 1})
+        # Nor does the next one miss the inputs, where at first there was no room for them.
+        trial.timer.sets = []
+        memory.limit = memory.live
+        with pytest.raises(torch.OutOfMemoryError):
+            trial.judge(right, {"check": 1})
+        right.BUFFERS, memory.limit = [], 11 * MIB
+        assert trial.judge(right, {"check": 1})["us"] > 0
     assert memory.refused and not trial.keeps
     for case, same in zip(trial.cases, roomy.cases, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(case.inputs, same.inputs, strict=True))
