@@ -405,7 +405,8 @@ input q: f16[b, h, q, d]
 input k: f16[b, h, s, d]
 input v: f16[b, h, s, e]
 raw = mul(matmul(q, transpose[0, 1, 3, 2](k)), 0.3)
-p = exp(sub(raw, reduce[max, -1](raw)))
+sc = select(ge(reshape[q, 1](iota[q]), iota[s]), raw, -inf)
+p = exp(sub(sc, reduce[max, -1](sc)))
 output o = matmul(div(p, reduce[sum, -1](p)), v)
 """
 
