@@ -87,12 +87,13 @@ static ef_kid rebuild(rebuilding *r, ef_kid id)
     return r->made.at[id];
 }
 
-/* The loops whose results a value is made of. */
+/* The loops whose results a value is, or is made of element by element: their other results may be relative to it. What
+ * is reduced to the value was there before it. */
 static uint64_t finished_loops(const ef_kernel *k, ef_kid id, bool *seen)
 {
     const ef_knode *node = ef_kernel_node(k, id);
     uint64_t loops = node->op == EF_K_LOOP ? UINT64_C(1) << node->attr : 0;
-    if (seen[id])
+    if (seen[id] || node->op == EF_REDUCE || node->op == EF_TILE_MATMUL)
         return 0;
     seen[id] = true;
     for (unsigned i = 0; i < node->count; i++)

@@ -132,3 +132,9 @@ def test_a_row_is_read_once():
     source = modules.emit("tests/derivations/ngpt_b16_rows.ef")
     assert source.count("tl.load(") == 3
     assert "for " not in source.split("@triton.jit")[1].split("def launch")[0]
+
+
+def test_products_add_to_the_state_where_scores_are_summed_up_in_a_loop_of_their_own():
+    """The maximum of a tile is replaced by the running one although a loop computes what it is the maximum of."""
+    source = modules.emit("tests/triton/programs/head_in_parts.ef")
+    assert len(re.findall(r"tl\.dot\(\w+, v_\w+, \w+\)", source)) == 2
