@@ -142,13 +142,6 @@ static void print_helpers(unsigned helpers, ef_strbuf *out)
                             "    odd = tl.floor(y * 0.5) * 2.0 != y\n"
                             "    signed = tl.where(tl.floor(y) != y, float(\"nan\"), tl.where(odd, -p, p))\n"
                             "    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, signed, p))\n");
-    if (helpers & T_HELP_ASK)
-        ef_strbuf_puts(out, "\n\n@triton.jit\ndef _ask(rows, length):\n"
-                            "    # Rows of so many bytes are on their way to the L2 cache, from the multiple of 16 at "
-                            "which each begins.\n"
-                            "    text: tl.constexpr = \"cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;\"\n"
-                            "    rows = rows.to(tl.int64, bitcast=True) & -16\n"
-                            "    tl.inline_asm_elementwise(text, \"=r,l,r\", [rows, length], tl.int32, False, 1)\n");
     if (helpers & T_HELP_RESIDENT)
         ef_strbuf_puts(
             out, "\n\ndef _resident(x, blocks, each):\n"

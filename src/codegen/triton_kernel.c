@@ -215,8 +215,6 @@ static void print_overlap(ef_t *t)
     if (t->number + 1 < t->graph->kernels.count &&
         ef_sched_value(t->graph, t->schedule, t->number + 1, EF_PARAM_OVERLAP))
         ef_t_line(t, 0, "tl.extra.cuda.gdc_launch_dependents()");
-    if (ef_t_asks(t))
-        ef_t_ask(t);
     if (ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP))
         ef_t_line(t, 0, "tl.extra.cuda.gdc_wait()");
 }
@@ -313,7 +311,6 @@ static void release(ef_t *t)
     ef_vec_free(&t->texts.serial);
     ef_vec_free(&t->axes);
     ef_vec_free(&t->scalars);
-    ef_vec_free(&t->noted);
     free(t->iter);
     free(t->node);
     free(t->use);
@@ -356,17 +353,6 @@ static void print_body(ef_t *t, t_kernel *kernel)
         ef_strbuf_puts(&kernel->text, t->body[0].text);
 }
 
-/* The grid, and what happens before the work begins, in front of the work: what it reads is known by now. */
-static void put_before(ef_t *t, ef_strbuf *grid)
-{
-    ef_strbuf work = t->body[0];
-    t->body[0] = *grid;
-    if (!t->persist)
-        print_overlap(t);
-    ef_strbuf_add(&t->body[0], work.text, work.length);
-    ef_strbuf_free(&work);
-}
-
 bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_kernel *kernel, ef_diag *diag)
 {
     ef_t t = {.graph = g, .schedule = s, .kernel = g->kernels.at[number], .number = number, .diag = diag};
@@ -379,12 +365,11 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     t.persist =
         ef_sched_blocks(g, s, t.kernel) > 1 && !may_be_empty(&t) ? ef_sched_value(g, s, number, EF_PARAM_PERSIST) : 0;
     kernel->blocks = print_grid(&t);
-    ef_strbuf grid = t.body[0];
-    t.body[0] = (ef_strbuf){0};
+    if (!t.persist)
+        print_overlap(&t);
     ef_t_region(&t, EF_NONE);
     for (uint32_t i = 0; i < t.kernel->stores.count && !diag->failed; i++)
         store(&t, &t.kernel->stores.at[i]);
-    put_before(&t, &grid);
     print_head(&t, kernel);
     print_body(&t, kernel);
     kernel->persist = t.persist;

@@ -96,7 +96,6 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
     t_value value = {.type = ef_t_type((ef_dtype)node->dtype)};
     const char *base = ef_t_identifier(t, t->graph->buffers.at[buffer].name), *text = block(t, frame, buffer, address);
     unsigned masked = 0;
-    ef_t_note(t, frame, buffer, address);
     if (text) {
         value.axes = (1u << frame->rank) - 1;
         value.level = ef_t_level(t, address);

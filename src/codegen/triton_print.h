@@ -1,7 +1,7 @@
 /* The Triton generator's parts, private to triton*.c: triton.c prints the module, triton_kernel.c the grid, loops and
  * stores of one kernel, triton_axis.c the axes of tiles, triton_value.c elements, triton_load.c what they are loaded
- * from, triton_ahead.c what is asked for before that, triton_ops.c pointwise operators, triton_exp.c exponentials,
- * triton_reduce.c reductions along axes, triton_matmul.c products, triton_bounds.c where masked loops begin and end.
+ * from, triton_ops.c pointwise operators, triton_exp.c exponentials, triton_reduce.c reductions along axes,
+ * triton_matmul.c products, triton_bounds.c where masked loops begin and end.
  *
  * A value is evaluated in a FRAME: an ordered list of axes, one for each variable of each dimension that is longer than
  * 1. Along each axis stands an arange, so the index of a variable is an expression over aranges and scalars, index maps
@@ -87,13 +87,6 @@ typedef struct {
     unsigned level;
 } t_scalar;
 
-/* A tile of a buffer that is loaded. */
-typedef struct {
-    t_frame frame;
-    uint32_t buffer;
-    ef_index address;
-} t_noted;
-
 /* Values that stand in the printed text already, by what they are. */
 typedef struct {
     ef_intern *keys;
@@ -119,7 +112,6 @@ typedef struct {
     ef_strbuf body[T_MAX_LEVELS];
     uint32_t serial[T_MAX_LEVELS]; /* how often each level was opened: names of earlier times are gone */
     t_memo elements, texts;        /* by node and indices; by text */
-    EF_VEC(t_noted) noted;         /* inputs that are loaded, where some are asked for ahead */
     unsigned counter;              /* of names */
     bool descriptors;              /* loads through the copy engine where that is possible */
     struct t_kernel *out;          /* what is printed so far */
@@ -144,8 +136,7 @@ enum {
     T_HELP_POW = 4,
     T_HELP_DIVIDE = 8,
     T_HELP_DIVIDE_INT = 16,
-    T_HELP_RESIDENT = 32,
-    T_HELP_ASK = 64
+    T_HELP_RESIDENT = 32
 };
 
 /* A kernel as text, with what its launch needs. */
@@ -242,13 +233,6 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
 t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index);
 /* The buffer that a node is an index map over, EF_NONE. */
 ef_kid ef_t_stored(ef_t *t, ef_kid id);
-
-/* triton_ahead.c */
-/* Whether the kernel asks for inputs before it waits; notes a load of a buffer for that; prints what it asks for, once
- * the whole kernel is printed. */
-bool ef_t_asks(const ef_t *t);
-void ef_t_note(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address);
-void ef_t_ask(ef_t *t);
 
 /* triton_ops.c */
 const char *ef_t_literal(ef_t *t, double value, t_type type);

@@ -164,22 +164,11 @@ static bool is_uneven(const ef_kernel *k)
     return false;
 }
 
-/* Whether a loop reads what no kernel wrote. */
-static bool loops_over_inputs(const ef_kgraph *g, const ef_kernel *k)
-{
-    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
-        const ef_knode *n = ef_kernel_node(k, id);
-        if (n->op == EF_K_BUFFER && g->buffers.at[n->attr].kind == EF_BUFFER_INPUT && k->loops.count)
-            return true;
-    }
-    return false;
-}
-
 /* What GPU kernels have besides tiles. */
 static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t value[EF_SCHEDULE_VALUES])
 {
     static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
-                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4}, overlap[] = {0, 1, 4, 16};
+                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4};
     const ef_kernel *k = g->kernels.at[p->kernel];
     bool product = has_product(g, p->kernel);
     switch (p->kind) {
@@ -190,7 +179,7 @@ static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t valu
     case EF_PARAM_GROUP: return numbers(group, product && k->grid > 1 ? 5 : 1, value);
     case EF_PARAM_ORDER: return numbers(either, is_uneven(k) ? 2 : 1, value);
     case EF_PARAM_PERSIST: return numbers(persist, k->grid > 0 ? 4 : 1, value);
-    case EF_PARAM_OVERLAP: return numbers(overlap, p->kernel == 0 ? 1 : loops_over_inputs(g, k) ? 4 : 2, value);
+    case EF_PARAM_OVERLAP: return numbers(either, p->kernel > 0 ? 2 : 1, value);
     default: return numbers(either, 1, value);
     }
 }

@@ -121,8 +121,7 @@ typedef enum {
     EF_PARAM_ORDER,   /* 0: blocks in the order of their numbers; 1: in the opposite order */
     EF_PARAM_PERSIST, /* 0: a block of threads for each block of the grid; else at most so many on a multiprocessor,
                        * which go round over the grid */
-    EF_PARAM_OVERLAP, /* 1: begins while the kernel before it ends (compute capability 9.0 and later), and waits; more:
-                       * before it waits it asks for the inputs of so many iterations of its loops */
+    EF_PARAM_OVERLAP, /* 1: begins while the kernel before it ends (compute capability 9.0 and later) */
     EF_PARAM_KINDS
 } ef_param_kind;
 

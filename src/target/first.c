@@ -8,7 +8,6 @@
 
 #define BETTER 0.99 /* a schedule costs less than another when it costs so many times as much */
 #define SWEEPS 4u   /* over the parameters of a kernel */
-#define EARLY 4u    /* iterations that a kernel asks for before it waits */
 
 /* A parameter and its values. */
 typedef struct {
@@ -50,17 +49,21 @@ static void add_choices(descent *d)
     }
 }
 
-/* Kernels begin while the ones before them end, and have work by then: small ones gain by it, large ones do not lose.
- */
+static bool has_product(const ef_kernel *k)
+{
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+        if (ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
+            return true;
+    return false;
+}
+
+/* Kernels without products begin while the ones before them end. The blocks of others would take the room of those. */
 static void begin_early(descent *d)
 {
-    uint64_t value[EF_SCHEDULE_VALUES];
     for (uint32_t i = 0; i < d->g->params.count; i++) {
-        if (d->g->params.at[i].kind != EF_PARAM_OVERLAP)
-            continue;
-        for (unsigned v = 0, count = ef_schedule_domain(d->g, EF_BACKEND_TRITON, i, value); v < count; v++)
-            if (value[v] <= EARLY)
-                d->s.value[i] = value[v];
+        const ef_kparam *p = &d->g->params.at[i];
+        if (p->kind == EF_PARAM_OVERLAP && p->kernel > 0 && !has_product(d->g->kernels.at[p->kernel]))
+            d->s.value[i] = 1;
     }
 }
 
