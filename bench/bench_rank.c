@@ -32,6 +32,8 @@
 
 #define KEEP 256u
 #define SEARCH_S 60.0
+#define EVENT_US 2.9 /* of a kernel's own time, where a program has several: the event after it */
+#define LEAST_US 0.1
 
 /* What was thought, and what it took. */
 typedef struct {
@@ -135,9 +137,12 @@ static bool is_new(study *s, uint32_t k, const uint32_t *choice)
 static double took(const ef_family *f, const ef_store_result *r, const json_t *list, uint32_t kernel)
 {
     uint32_t kernels = f->graph->kernels.count;
-    return kernels == 1                       ? r->us
-           : json_array_size(list) == kernels ? json_number_value(json_array_get(list, kernel))
-                                              : 0;
+    if (strcmp(r->status, "fine") != 0)
+        return 0;
+    return kernels == 1 ? r->us
+           : json_array_size(list) == kernels
+               ? fmax(LEAST_US, json_number_value(json_array_get(list, kernel)) - EVENT_US)
+               : 0;
 }
 
 static void take_kernels(study *s, const ef_store_result *r, const uint32_t *choice, const ef_schedule *schedule,
@@ -208,8 +213,9 @@ static void read_store(study *s, const ef_program *program, ef_store *store, con
 static uint32_t place(const study *s)
 {
     uint32_t place = 1;
+    const ef_family *winner = &s->families->list.at[s->winner_family];
     for (uint32_t i = 1; i < s->families->list.count; i++)
-        place += s->families->list.at[i].estimate < s->families->list.at[s->winner_family].estimate;
+        place += s->families->list.at[i].estimate < winner->estimate;
     return place;
 }
 

@@ -6,6 +6,7 @@
 
 #include "support/vec.h"
 #include "target/masked.h"
+#include "target/operands.h"
 #include "target/reads.h"
 #include "target/room.h"
 #include "target/sizes.h"
@@ -13,18 +14,24 @@
 #define LATENCY_US 0.75 /* of a load from memory, under load */
 #define CACHED_US 0.3   /* of one from the cache; in loops the next ones are under way */
 #define CACHED_STEP_US 0.1
-#define RARELY 0.05      /* a part of a tile that most blocks have none of: few wait for it */
-#define LINE 128.0       /* bytes: what a loop along rows finds near when it goes on */
-#define START_US 0.2     /* of a block: its addresses */
-#define STEP_US 0.03     /* of an iteration by itself: it waits for its loads, and a barrier */
-#define LEAST_COPY 4.0   /* bytes a thread, of a copy that a loop with products asks for iterations before */
-#define PRODUCT_US 0.03  /* of a product in an iteration, beyond its work */
-#define REDUCED_US 0.08  /* of a reduction over the threads of a block */
-#define SECTOR 32.0      /* bytes: the least that memory gives */
-#define LANES 128.0      /* additions a clock and multiprocessor; special functions: an eighth */
-#define SPECIAL 8.0      /* so many additions */
-#define LOADED 0.3       /* of an element that is loaded: addresses, masks */
+#define RARELY 0.05     /* a part of a tile that most blocks have none of: few wait for it */
+#define LINE 128.0      /* bytes: what a loop along rows finds near when it goes on */
+#define START_US 0.2    /* of a block: its addresses */
+#define STEP_US 0.05    /* of an iteration by itself: it waits for its loads, and a barrier */
+#define LEAST_COPY 4.0  /* bytes a thread, of a copy that a loop with products asks for iterations before */
+#define PRODUCT_US 0.03 /* of a product in an iteration, beyond its work */
+#define REDUCED_US 0.08 /* of a reduction over the threads of a block */
+#define SECTOR 32.0     /* bytes: the least that memory gives */
+#define ROW_CLOCKS \
+    2.5               /* of a row of a tile, or of each line of it: requests of a multiprocessor, one after the other */
+#define BANKS 128.0   /* bytes a clock that come from shared memory */
+#define CONFLICT 8.0  /* rows that begin in the same bank are read one after the other */
+#define CONVERTED 4.0 /* instructions for an element that is computed in the layout of an operand, each operation */
+#define LANES 128.0   /* additions a clock and multiprocessor; special functions: an eighth */
+#define SPECIAL 8.0   /* so many additions */
+#define LOADED 0.3    /* of an element that is loaded: addresses, masks */
 #define CHAINED_US 0.04  /* of an operand that is computed in the iteration and goes through shared memory */
+#define MOST_BLOCK 256.0 /* extents of a block that a descriptor has */
 #define WARPS_FULL 5.0   /* of a multiprocessor: fewer do not fill its lanes */
 #define WARPS_MATRIX 4.0 /* one for each of its matrix units */
 #define MOST_WARPS 64.0  /* of a multiprocessor */
@@ -35,7 +42,7 @@
 #define BLOCK_SHARED 1024.0  /* bytes that each block takes besides */
 #define GROUP_ROWS 64.0      /* rows of a product that four warps work on together, at the full rate */
 #define ALONE 0.6            /* of that rate, without */
-#define AT_ONCE 0.08         /* of what other bounds would take, besides the largest */
+#define BOUNDS 5.0           /* bounds of like length add up, by this norm; much shorter ones are hidden */
 #define APART                                                                                                    \
     0.75              /* of the lesser of matrix unit and lanes, where a multiprocessor has one block: its warps \
                        * wait for each other … */
@@ -57,6 +64,7 @@ struct ef_cost {
     uint32_t number;
     bool *needed; /* by node */
     bool chained; /* a product has an operand that is made of another product */
+    ef_operands operands;
     EF_VEC(load) loads;
     EF_VEC(ef_kid) work;               /* nodes that compute */
     double *scratch;                   /* by buffer: bytes loaded and stored */
@@ -161,6 +169,7 @@ ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
     c->scratch = ef_xcalloc(graph->buffers.count + 1, sizeof *c->scratch);
     c->chained = has_chain(c->k);
     mark_needed(c);
+    ef_operands_find(graph, c->k, c->needed, &c->operands);
     for (uint32_t i = 0; i < c->k->loops.count && i < EF_K_MAX_LOOPS; i++)
         c->masked[i] = ef_masked_new(graph, c->k, &c->k->loops.at[i]);
     for (ef_kid id = 0; id < ef_kernel_nodes(c->k); id++) {
@@ -182,6 +191,7 @@ void ef_cost_free(ef_cost *c)
     for (uint32_t i = 0; i < EF_K_MAX_LOOPS; i++)
         if (c->masked[i])
             ef_masked_free(c->masked[i]);
+    ef_operands_free(&c->operands);
     free(c->needed);
     free(c->scratch);
     ef_vec_free(&c->loads);
@@ -200,13 +210,15 @@ typedef struct {
     bool unit;
     double latency[EF_K_MAX_LOOPS + 1]; /* of what it loads */
     /* of one block */
-    double sectors;                     /* bytes moved, in whole sectors */
-    double step_us[EF_K_MAX_LOOPS + 1]; /* of an iteration by itself; the last: without a loop */
-    double alone[EF_K_MAX_LOOPS + 1];   /* of loads that cannot be asked for before, because they are small */
-    bool product[EF_K_MAX_LOOPS + 1];
-    double matrix_us, lanes_us; /* of the whole of a multiprocessor's units */
-    double before_us;           /* lanes_us of what stands before the loops */
-    double repeated;            /* so many warps do the same work */
+    double sectors;                       /* bytes moved, in whole sectors */
+    double lines;                         /* rows of tiles that are loaded, in lines of memory */
+    double step_us[EF_K_MAX_LOOPS + 1];   /* of an iteration by itself; the last: without a loop */
+    double alone[EF_K_MAX_LOOPS + 1];     /* of loads that cannot be asked for before, because they are small */
+    double work_us[EF_K_MAX_LOOPS + 1];   /* lanes_us of an iteration */
+    double shared_us[EF_K_MAX_LOOPS + 1]; /* of its reads of shared memory */
+    double matrix_us, lanes_us;           /* of the whole of a multiprocessor's units */
+    double before_us;                     /* lanes_us of what stands before the loops */
+    double repeated;                      /* so many warps do the same work */
 } block;
 
 /* How often a block computes a node. */
@@ -265,6 +277,13 @@ static void move_tile(block *b, const ef_knode *n, uint32_t buffer, double part,
     b->c->scratch[buffer] += bytes;
 }
 
+/* Requests of what is loaded: a short row takes one as well. */
+static void request(block *b, const ef_knode *n, const load *l)
+{
+    double along = along_of(b, n, l->buffer, l->row);
+    b->lines += l->part * tile_bytes(b, n, l->buffer) * times(b, n) / fmin(along, LINE);
+}
+
 static void wait_for(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
 {
     double often;
@@ -281,6 +300,7 @@ static void count_moves(block *b)
     for (uint32_t i = 0; i < c->loads.count; i++) {
         const load *l = &c->loads.at[i];
         move_tile(b, ef_kernel_node(c->k, l->id), l->buffer, l->part, l->row);
+        request(b, ef_kernel_node(c->k, l->id), l);
         if (l->part > RARELY)
             wait_for(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
     }
@@ -300,16 +320,127 @@ static double lanes_us(const block *b, double additions)
 /* So many additions where a node is computed. */
 static void add_lanes(block *b, const ef_knode *n, double additions)
 {
-    double us = times(b, n) * lanes_us(b, additions), often;
+    double once = lanes_us(b, additions), us = times(b, n) * once, often;
+    uint32_t place = ef_innermost(&b->sizes, n, &often);
     b->lanes_us += us;
-    b->before_us += b->c->k->loops.count && ef_innermost(&b->sizes, n, &often) == EF_K_MAX_LOOPS ? us : 0;
+    b->work_us[place] += often * once;
+    b->before_us += b->c->k->loops.count && place == EF_K_MAX_LOOPS ? us : 0;
+}
+
+/* How a product is laid out over the warps of a block. */
+typedef struct {
+    double rows, columns, depth, batch; /* padded to what the unit takes */
+    double copies[2];                   /* of each operand: warps that hold the same part of it */
+} layout;
+
+static layout layout_of(const block *b, double rows, double columns, double depth, double batch)
+{
+    layout l = {fmax(rows, PAD_ROWS), fmax(columns, PAD_COLUMNS), fmax(depth, PAD_ROWS), batch, {1, 1}};
+    double down = fmin(b->warps, l.rows / PAD_ROWS), across = fmin(b->warps / down, l.columns / PAD_COLUMNS);
+    if (batch > 1)
+        return l;
+    l.copies[0] = b->warps / down;
+    l.copies[1] = b->warps / across;
+    return l;
+}
+
+/* Whether the copy engine brings a tile, by a descriptor: a full block of a matrix, whose rows it spreads over the
+ * banks. */
+static bool by_descriptor(const block *b, const ef_knode *n)
+{
+    unsigned sides = 0;
+    if (ef_sched_value(b->c->g, b->s, b->c->number, EF_PARAM_LOAD) == 0)
+        return false;
+    for (unsigned d = 0; d < n->rank; d++) {
+        double extent = ef_extent(&b->sizes, &n->dim[d]);
+        sides += extent > 1;
+        if (extent > MOST_BLOCK || ef_padded_extent(&b->sizes, &n->dim[d]) != extent)
+            return false;
+    }
+    return sides == 2;
+}
+
+static bool has_conflicts(const block *b, const ef_operand *o)
+{
+    for (uint32_t i = 0; i < o->shared.count; i++) {
+        const ef_knode *n = ef_kernel_node(b->c->k, o->shared.at[i]);
+        if (ef_elements(&b->sizes, n) > CONFLICT * BANKS && !by_descriptor(b, n))
+            return true;
+    }
+    return false;
+}
+
+/* Whether all loads of an operand are large enough to be copied to shared memory iterations before: what is computed of
+ * them is computed by the warps that multiply it. */
+static bool is_staged(const block *b, const ef_operand *o)
+{
+    for (uint32_t i = 0; i < o->loads.count; i++) {
+        const ef_knode *n = ef_kernel_node(b->c->k, o->loads.at[i]);
+        double bytes = ef_elements(&b->sizes, n) * ef_dtype_bytes((ef_dtype)n->dtype);
+        if (bytes < LEAST_COPY * THREADS * b->warps)
+            return false;
+    }
+    return true;
+}
+
+static double additions(ef_op op)
+{
+    static const ef_op dear[] = {EF_EXP,  EF_EXP2, EF_LOG, EF_LOG2, EF_SQRT, EF_RSQRT,   EF_RECIP,
+                                 EF_TANH, EF_SIN,  EF_COS, EF_DIV,  EF_ERF,  EF_SIGMOID, EF_POW};
+    for (unsigned i = 0; i < sizeof dear / sizeof *dear; i++)
+        if (op == dear[i])
+            return SPECIAL;
+    return 1;
+}
+
+/* What the warps read of an operand, and compute of it, each for itself. */
+static void count_operand(block *b, const ef_knode *product, const ef_operand *o, const layout *l)
+{
+    double often, copies = l->copies[o->side], work = 0;
+    uint32_t place = ef_innermost(&b->sizes, product, &often);
+    double bytes = l->batch * (o->side ? l->columns : l->rows) * l->depth *
+                   ef_dtype_bytes((ef_dtype)ef_kernel_node(b->c->k, product->child[o->side])->dtype);
+    double reads = copies * bytes * (has_conflicts(b, o) ? CONFLICT : 1);
+    b->shared_us[place] += often * reads / (BANKS * b->c->target->clock) * 1e6;
+    for (uint32_t i = 0; i < o->work.count; i++) {
+        const ef_knode *n = ef_kernel_node(b->c->k, o->work.at[i]);
+        work += additions((ef_op)n->op) * ef_padded_elements(&b->sizes, n);
+    }
+    if (o->work.count && !o->derived && is_staged(b, o))
+        add_lanes(b, product,
+                  (copies - 1) * (work + CONVERTED * l->batch * (o->side ? l->columns : l->rows) * l->depth));
+}
+
+/* Whether a product before had the same operand: it is in the registers already. */
+static bool had_before(const ef_cost *c, uint32_t number)
+{
+    const ef_operand *o = &c->operands.list.at[number];
+    const ef_knode *product = ef_kernel_node(c->k, o->product);
+    for (uint32_t i = 0; i < number; i++) {
+        const ef_operand *before = &c->operands.list.at[i];
+        const ef_knode *other = ef_kernel_node(c->k, before->product);
+        if (before->side == o->side && other->child[o->side] == product->child[o->side] &&
+            other->loops == product->loops)
+            return true;
+    }
+    return false;
+}
+
+/* Where products do not follow from each other: there compilers lay them out otherwise. */
+static void count_operands(block *b, const ef_knode *product, const layout *l)
+{
+    for (uint32_t i = 0; i < b->c->operands.list.count && !b->c->chained; i++) {
+        const ef_operand *o = &b->c->operands.list.at[i];
+        if (ef_kernel_node(b->c->k, o->product) == product && !had_before(b->c, i))
+            count_operand(b, product, o, l);
+    }
 }
 
 static void count_product(block *b, const ef_knode *n)
 {
     const ef_knode *x = ef_kernel_node(b->c->k, n->child[0]), *y = ef_kernel_node(b->c->k, n->child[1]);
     double columns = ef_extent(&b->sizes, &n->dim[0]), rows = 1, batch = 1, depth = ef_extent(&b->sizes, &x->dim[0]),
-           often = times(b, n), within;
+           often = times(b, n);
     rows = n->rank > 1 ? ef_extent(&b->sizes, &n->dim[1]) : 1;
     for (unsigned d = 2; d < n->rank; d++) { /* what one operand has alone is rows or columns */
         bool in_x = d < x->rank && x->dim[d].dim != EF_UNIT, in_y = d < y->rank && y->dim[d].dim != EF_UNIT;
@@ -328,23 +459,15 @@ static void count_product(block *b, const ef_knode *n)
                 b->lanes_us += often * lanes_us(b, 2 * ef_padded_elements(&b->sizes, i ? y : x));
                 add_step(b, n, CHAINED_US);
             }
+        const layout l = layout_of(b, ef_padded(rows), ef_padded(columns), ef_padded(depth), batch);
+        if (!grouped)
+            count_operands(b, n, &l);
         double parts = ef_room_parts(&b->sizes, n);
         add_step(b, n, PRODUCT_US * parts + (parts > 1 ? LATENCY_US * (1 + parts / fmax(1, b->stages - 1)) : 0));
-        b->product[ef_innermost(&b->sizes, n, &within)] = true;
         return;
     }
     double terms = batch * ef_padded(rows) * ef_padded(columns) * ef_padded(depth);
     b->lanes_us += often * lanes_us(b, 3 * terms); /* spread over the lanes, multiplied, added */
-}
-
-static double additions(ef_op op)
-{
-    static const ef_op dear[] = {EF_EXP,  EF_EXP2, EF_LOG, EF_LOG2, EF_SQRT, EF_RSQRT,   EF_RECIP,
-                                 EF_TANH, EF_SIN,  EF_COS, EF_DIV,  EF_ERF,  EF_SIGMOID, EF_POW};
-    for (unsigned i = 0; i < sizeof dear / sizeof *dear; i++)
-        if (op == dear[i])
-            return SPECIAL;
-    return 1;
 }
 
 static void count_work(block *b)
@@ -378,15 +501,21 @@ static double begin_us(const block *b)
            b->before_us / fmin(1, b->warps / WARPS_FULL);
 }
 
-/* Microseconds of a block's loops when it is alone and their work were nothing: iterations wait for each other. */
+/* Microseconds of an iteration of a block that is alone: its work, or its part of waiting for loads that are so many
+ * iterations ahead. */
+static double step_us(const block *b, uint32_t loop)
+{
+    double work = b->shared_us[loop] + b->repeated * b->work_us[loop] / fmin(1, b->warps / WARPS_FULL);
+    double own = STEP_US + b->step_us[loop] + b->alone[loop] + work;
+    return fmax(own, (b->latency[loop] + own) / fmin(fmax(b->stages - 1, 1), b->trips[loop]));
+}
+
 static double loops_us(const block *b)
 {
     double us = 0;
     for (uint32_t i = 0; i < b->c->k->loops.count; i++) {
         const ef_knode *node = ef_kernel_node(b->c->k, b->c->k->loops.at[i].node);
-        double step = STEP_US + b->step_us[i] + b->latency[i] / fmin(fmax(b->stages - 1, 1), b->trips[i]);
-        step += b->product[i] ? b->alone[i] : 0;
-        us += b->sizes.unrolled[i] ? 0 : times(b, node) * b->trips[i] * step;
+        us += b->sizes.unrolled[i] ? 0 : times(b, node) * b->trips[i] * step_us(b, i);
     }
     return us;
 }
@@ -434,9 +563,15 @@ static double visited(const block *b, uint32_t loop)
 
 static void measure_loops(block *b)
 {
-    b->sizes = ef_sizes_of(b->c->g, b->s, b->c->k);
+    b->sizes = ef_sizes_of(b->c->g, b->s, b->c->number);
     for (uint32_t i = 0; i < b->c->k->loops.count && i < EF_K_MAX_LOOPS; i++)
         b->trips[i] = fmax(1, b->sizes.trips[i] * visited(b, i));
+}
+
+/* What is bound by several of these at once takes longer than each. */
+static double norm(double a, double b, double c)
+{
+    return pow(pow(a, BOUNDS) + pow(b, BOUNDS) + pow(c, BOUNDS), 1 / BOUNDS);
 }
 
 double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
@@ -462,16 +597,14 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
     double at_once = fmin(together(&b, &needed), most);
     at_once = persist > 0 ? fmin(at_once, persist) : at_once;
     double rounds = ceil(most / at_once);
-    double loads_us = b.sectors / t->unit_load * 1e6;
+    double loads_us = fmax(b.sectors / t->unit_load, b.lines * ROW_CLOCKS / t->clock) * 1e6;
     double matrix_us = b.repeated * b.matrix_us / fmin(1, at_once * b.warps / WARPS_MATRIX);
     double busy_us = b.repeated * b.lanes_us / fmin(1, at_once * b.warps / WARPS_FULL);
     double work_us = fmax(matrix_us, busy_us) + (at_once > 1 ? TOGETHER : APART) * fmin(matrix_us, busy_us);
     double unit_us = most * fmax(loads_us, work_us), begin = begin_us(&b);
     double length = rounds * loops_us(&b) + (rounds - 1) * begin;
     double all_us = fmax(memory_us(&b), b.blocks * b.sectors / t->cache * 1e6);
-    double largest = fmax(fmax(unit_us, length), all_us);
     if (b.stages < 2) /* a block waits for its loads, then works */
-        largest = fmax(largest, fmin(unit_us, length) / at_once + fmax(unit_us, length));
-    /* what is bound by several of these at once takes longer than each */
-    return t->launch_us + begin + largest + AT_ONCE * (unit_us + length + all_us - largest);
+        length += unit_us / at_once;
+    return t->launch_us + begin + norm(unit_us, length, all_us);
 }

@@ -7,9 +7,14 @@
  *   - how much of that a multiprocessor can have under way: stages times the tile of an iteration, of the blocks that
  *     are on it at one time, against the latency of memory;
  *   - products, padded to what the matrix unit takes; other arithmetic on whole padded tiles; special functions;
- *   - the length of a block: its loads' latency, and what each iteration takes by itself, however little it does;
+ *   - requests: a row of a tile takes a multiprocessor as long as a whole line of memory, however short it is;
+ *   - operands of products on the matrix unit that no four warps share: each warp reads and computes its own
+ * (operands.h);
+ *   - the length of a block: its loads' latency, and what each iteration takes: its own work, and what it takes by
+ *     itself, however little it does;
  *   - rounds: the multiprocessor with the most blocks takes longest;
  *   - the launch.
+ * Bounds of like length add up in part.
  * Schedules for which there is no room (room.h) cost EF_COST_NEVER or more: the more, the further off they are. */
 #ifndef EF_TARGET_COST_H
 #define EF_TARGET_COST_H

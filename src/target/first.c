@@ -31,7 +31,8 @@ typedef struct {
 
 static bool is_costed(ef_param_kind kind)
 {
-    return kind == EF_PARAM_TILE || kind == EF_PARAM_WARPS || kind == EF_PARAM_STAGES || kind == EF_PARAM_UNIT;
+    return kind == EF_PARAM_TILE || kind == EF_PARAM_WARPS || kind == EF_PARAM_STAGES || kind == EF_PARAM_UNIT ||
+           kind == EF_PARAM_LOAD;
 }
 
 static void add_choices(descent *d)

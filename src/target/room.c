@@ -264,7 +264,9 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
     ef_room room = {.register_room = fmin(target->register_bytes - THREADS * OWN_BYTES * warps,
                                           THREADS * THREAD_BYTES * fmax(warps, 1))};
     bool unit = ef_sched_value(g, s, kernel, EF_PARAM_UNIT) != 0;
-    const ef_sizes sizes = ef_sizes_of(g, s, k), *z = &sizes;
+    const ef_sizes sizes = ef_sizes_of(g, s, kernel);
+    ef_sizes narrow = sizes, *z = &narrow; /* rows that are added take few registers */
+    narrow.wide = 0;
     staging t = {.z = z, .warps = warps, .groups = target->shared_bytes >= GROUP_SHARED};
     t.stages = (double)ef_sched_value(g, s, kernel, EF_PARAM_STAGES);
     double held = states(z);
@@ -297,6 +299,7 @@ ef_room ef_room_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, co
     }
     room.registers = fmax(fmax(tile, beside > 0 ? BESIDES * (held + beside) : held), summed);
     t.loaded = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *t.loaded);
+    t.z = &sizes;
     room.shared = staged(&t, unit);
     free(t.loaded);
     return room;

@@ -1,0 +1,93 @@
+/* Walks from products to loads: see operands.h. */
+#include "target/operands.h"
+
+#include "target/reads.h"
+
+typedef struct {
+    const ef_kgraph *g;
+    const ef_kernel *k;
+    const bool *needed;
+    bool *seen; /* by node, of one operand */
+} search;
+
+static bool is_pointwise(const ef_knode *n)
+{
+    return n->op < EF_OP_COUNT && ef_op_pointwise((ef_op)n->op);
+}
+
+static bool is_loaded(const search *s, ef_kid id)
+{
+    ef_read reads[EF_MOST_READS];
+    return ef_kernel_reads(s->g, s->k, id, reads) > 0;
+}
+
+/* Whether a loop hands it on to its next iteration. */
+static bool is_carried(const ef_kernel *k, ef_kid id)
+{
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        for (unsigned leaf = 0; leaf < k->loops.at[i].leaves; leaf++)
+            if (k->loops.at[i].next[leaf] == id)
+                return true;
+    return false;
+}
+
+/* Whether a sum or a state is made of a node, otherwise than by products. */
+static bool goes_elsewhere(const search *s, ef_kid id)
+{
+    for (ef_kid user = id + 1; user < ef_kernel_nodes(s->k); user++) {
+        const ef_knode *n = ef_kernel_node(s->k, user);
+        for (unsigned i = 0; s->needed[user] && i < n->count; i++)
+            if (n->child[i] == id &&
+                (n->op == EF_REDUCE || (is_pointwise(n) && (is_carried(s->k, user) || goes_elsewhere(s, user)))))
+                return true;
+    }
+    return false;
+}
+
+static void walk(const search *s, ef_kid id, ef_operand *out)
+{
+    const ef_knode *n = ef_kernel_node(s->k, id);
+    if (s->seen[id])
+        return;
+    s->seen[id] = true;
+    if (is_loaded(s, id)) {
+        ef_vec_push(&out->loads, id);
+        if (goes_elsewhere(s, id))
+            ef_vec_push(&out->shared, id);
+        return;
+    }
+    out->derived = out->derived || n->op == EF_TILE_MATMUL || n->op == EF_REDUCE;
+    if (n->op == EF_TILE_MATMUL || n->op == EF_REDUCE)
+        return;
+    if (is_pointwise(n) && n->loops == ef_kernel_node(s->k, out->product)->loops)
+        ef_vec_push(&out->work, id);
+    else if (is_pointwise(n))
+        return; /* before the loop */
+    for (unsigned i = 0; i < n->count; i++)
+        walk(s, n->child[i], out);
+}
+
+void ef_operands_find(const ef_kgraph *graph, const ef_kernel *kernel, const bool *needed, ef_operands *out)
+{
+    search s = {graph, kernel, needed, NULL};
+    uint32_t count = ef_kernel_nodes(kernel);
+    *out = (ef_operands){0};
+    for (ef_kid id = 0; id < count; id++)
+        for (unsigned side = 0; needed[id] && ef_kernel_node(kernel, id)->op == EF_TILE_MATMUL && side < 2; side++) {
+            ef_operand operand = {.product = id, .side = side};
+            s.seen = ef_xcalloc(count + 1, sizeof *s.seen);
+            walk(&s, ef_kernel_node(kernel, id)->child[side], &operand);
+            free(s.seen);
+            ef_vec_push(&out->list, operand);
+        }
+}
+
+void ef_operands_free(ef_operands *operands)
+{
+    for (uint32_t i = 0; i < operands->list.count; i++) {
+        ef_vec_free(&operands->list.at[i].work);
+        ef_vec_free(&operands->list.at[i].loads);
+        ef_vec_free(&operands->list.at[i].shared);
+    }
+    ef_vec_free(&operands->list);
+}
