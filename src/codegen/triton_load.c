@@ -111,7 +111,7 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
     return value;
 }
 
-ef_kid ef_t_stored(ef_t *t, ef_kid id)
+ef_kid ef_t_below(ef_t *t, ef_kid id)
 {
     const ef_knode *node = ef_kernel_node(t->kernel, id);
     while (!t->node[id].made && node->count == 1 &&
@@ -120,7 +120,13 @@ ef_kid ef_t_stored(ef_t *t, ef_kid id)
         id = node->child[0];
         node = ef_kernel_node(t->kernel, id);
     }
-    return node->op == EF_K_BUFFER ? id : EF_NONE;
+    return id;
+}
+
+ef_kid ef_t_stored(ef_t *t, ef_kid id)
+{
+    id = ef_t_below(t, id);
+    return ef_kernel_node(t->kernel, id)->op == EF_K_BUFFER ? id : EF_NONE;
 }
 
 t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index)

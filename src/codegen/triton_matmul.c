@@ -174,11 +174,20 @@ static bool is_raw(ef_t *t, ef_kid id, ef_dtype dtype)
            t->graph->buffers.at[ef_kernel_node(t->kernel, stored)->attr].dtype == dtype;
 }
 
+/* Whether an operand is the product of two elements that lie in memory as float16. Rounded to float16 it is the same in
+ * float16 and in float32, where it is exact. */
+static bool is_half_product(ef_t *t, ef_kid id, ef_dtype dtype)
+{
+    const ef_knode *node = ef_kernel_node(t->kernel, ef_t_below(t, id));
+    return dtype == EF_F16 && node->op == EF_MUL && is_raw(t, node->child[0], dtype) &&
+           is_raw(t, node->child[1], dtype);
+}
+
 /* An operand for the matrix unit, with 0 beyond its inner length. */
 static t_value unit_operand(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, ef_dtype dtype,
                             unsigned inner)
 {
-    bool raw = is_raw(t, id, dtype);
+    bool raw = is_raw(t, id, dtype) || is_half_product(t, id, dtype);
     t_value value = ef_t_element(t, frame, id, index, raw);
     if (value.literal || value.type != T_FLOAT) {
         value.text = value.literal ? ef_t_full(t, frame, value).text : ef_t_as(t, value, T_FLOAT);

@@ -213,7 +213,8 @@ uint32_t ef_t_choose_part(const t_frame *frame, unsigned axes, uint64_t most, ui
 uint32_t ef_t_extra_rows(ef_t *t);
 
 /* triton_value.c */
-/* The node's value in a frame, at these indices. `raw`: 16-bit values are not widened. */
+/* The node's value in a frame, at these indices. `raw`: 16-bit values are not widened, nor the operands of a pointwise
+ * operator. */
 t_value ef_t_element(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, bool raw);
 /* The node in a frame that has its axes. */
 t_value ef_t_value(ef_t *t, const t_frame *frame, ef_kid id);
@@ -231,6 +232,8 @@ const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
 t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index);
 /* The same for a frame of one axis, as the first of T_LEAST_DOT rows of which the others are 0. */
 t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index);
+/* What a node is an index map over, up to a computed tile: itself when it is none. */
+ef_kid ef_t_below(ef_t *t, ef_kid id);
 /* The buffer that a node is an index map over, EF_NONE. */
 ef_kid ef_t_stored(ef_t *t, ef_kid id);
 

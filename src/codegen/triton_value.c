@@ -270,7 +270,7 @@ static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index 
         return value;
     for (unsigned i = 0; i < node->count; i++) {
         ef_map_spread(&t->maps, node, ef_kernel_node(t->kernel, node->child[i]), index, inner);
-        x[i] = ef_t_element(t, frame, node->child[i], inner, false);
+        x[i] = ef_t_element(t, frame, node->child[i], inner, raw);
     }
     const char *given = t->kernel->names.at[id];
     return ef_t_pointwise(t, node, given ? ef_t_identifier(t, given) : ef_knode_op_name(node), x);
@@ -278,7 +278,7 @@ static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index 
 
 /* A pointwise value that lacks axes of the frame is computed in a frame of its own axes, and seen from there: so it is
  * computed once for all frames. False when it is not such a value, or not read as it is. */
-static bool in_own_frame(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, t_value *value)
+static bool in_own_frame(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, bool raw, t_value *value)
 {
     const ef_knode *node = ef_kernel_node(t->kernel, id);
     uint32_t axis[EF_MAP_ENTRIES];
@@ -290,6 +290,7 @@ static bool in_own_frame(ef_t *t, const t_frame *frame, ef_kid id, const ef_inde
         return false;
     t_frame small;
     unsigned place[T_MAX_AXES];
+    ef_index own_index[EF_MAP_ENTRIES];
     if (!ef_t_frame(t, axis, entries, &small))
         return false;
     for (unsigned i = 0; i < small.rank; i++) {
@@ -297,7 +298,8 @@ static bool in_own_frame(ef_t *t, const t_frame *frame, ef_kid id, const ef_inde
         if (place[i] == T_MAX_AXES || (i > 0 && place[i] < place[i - 1]))
             return false;
     }
-    *value = ef_t_value(t, &small, id);
+    ef_t_indices(t, &small, node, own_index);
+    *value = ef_t_element(t, &small, id, own_index, raw);
     tile.value = *value;
     for (unsigned i = 0; i < small.rank; i++)
         if (value->axes >> i & 1)
@@ -328,7 +330,7 @@ t_value ef_t_element(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *i
     if (t->elements.value.at[at].text)
         return t->elements.value.at[at];
     t_value value;
-    if (!in_own_frame(t, frame, id, index, &value))
+    if (!in_own_frame(t, frame, id, index, raw, &value))
         value = compute(t, frame, id, index, raw);
     if (!value.literal)
         ef_t_remember(t, &t->elements, at, value);

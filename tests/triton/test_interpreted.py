@@ -138,3 +138,22 @@ def test_products_add_to_the_state_where_scores_are_summed_up_in_a_loop_of_their
     """The maximum of a tile is replaced by the running one although a loop computes what it is the maximum of."""
     source = modules.emit("tests/triton/programs/head_in_parts.ef")
     assert len(re.findall(r"tl\.dot\(\w+, v_\w+, \w+\)", source)) == 2
+
+
+def test_operands_that_are_products_of_halves_are_multiplied_as_halves(tmp_path):
+    """Exact in float32 and rounded to float16, or rounded once in float16: the same."""
+    source = modules.emit(
+        "tests/derivations/rmsnorm_linear_b16_fused.ef", "--dims", "k=64,n=32", "--schedule", "unit=1"
+    )
+    product = re.search(r"(\w+) = (x_\d+) \* (g_\d+)\n", source)
+    assert product, source
+    assert f"tl.dot({product[1]}, W_" in source
+    widened = source.replace(
+        product[0], f"{product[1]} = ({product[2]}.to(tl.float32) * {product[3]}).to(tl.float16)\n"
+    )
+    inputs = modules.inputs_of(modules.load(source, tmp_path))
+    for scale in (1.0, 6e4, 3e-6):  # beyond the largest, below the least normal
+        inputs[1] = inputs[1] * scale
+        results = [modules.load(text, tmp_path, f"m{i}").program(*inputs) for i, text in enumerate((source, widened))]
+        assert modules.error(*results) == 0
+        inputs[1] = inputs[1] / scale
