@@ -8,8 +8,9 @@
 
 #include "support/hash.h"
 
-#define LONGEST 400   /* operators in a part, beside the limit */
-#define SHORT 16      /* dimensions below it are never looped over, see policy.c */
+#define LONGEST 400 /* operators in a part, beside the limit */
+#define SHORT 16    /* dimensions below it are never looped over, see policy.c */
+#define EQUAL (1 + 1e-9)
 #define MOST_VARS 256 /* named variables of a part; a part with more is like no other */
 
 typedef struct {
@@ -127,8 +128,6 @@ static void find_order(cutter *c)
             continue;
         c->position[e] = c->size;
         c->order[c->size] = e;
-        c->flops[c->size] = flops_of(c, e);
-        c->heavy[c->size] = is_heavy(c, e);
         c->size++;
     }
     free(needed);
@@ -143,6 +142,113 @@ static void each_read(const cutter *c, ef_expr e, void (*f)(void *user, ef_expr 
             f(user, child[i]);
         else
             each_read(c, child[i], f, user);
+    }
+}
+
+/* ---- the order ---- */
+
+/* Operators from the last one to the first, and by expression: its place there, and its readers that come first and
+ * last in the program, of those that have a place. */
+typedef struct {
+    cutter *c;
+    uint32_t count, *place, *readers;
+    ef_expr *list, *first, *last, at;
+    double bytes;
+} ordering;
+
+static bool looked_at(cutter *c, ef_expr read)
+{
+    bool before = c->seen.at[read] == c->looks;
+    c->seen.at[read] = c->looks;
+    return before;
+}
+
+static void count_reader(void *user, ef_expr read)
+{
+    ordering *o = user;
+    o->readers[read] += !looked_at(o->c, read);
+}
+
+static void note_reader(void *user, ef_expr read)
+{
+    ordering *o = user;
+    if (o->first[read] == EF_NONE || o->place[o->at] > o->place[o->first[read]])
+        o->first[read] = o->at;
+    if (o->last[read] == EF_NONE || o->place[o->at] < o->place[o->last[read]])
+        o->last[read] = o->at;
+}
+
+/* Bytes that cross each cut between here and there when the operator stands there: what is not read later anyway. */
+static void add_kept(void *user, ef_expr read)
+{
+    ordering *o = user;
+    const cutter *c = o->c;
+    ef_expr later = o->last[read];
+    if (looked_at(o->c, read) || (later != EF_NONE && o->place[later] <= o->place[o->first[o->at]]))
+        return;
+    if (c->position[read] != EF_NONE)
+        o->bytes += (c->output[read] ? 1 : 2) * bytes_of(c, read);
+    else if (o->readers[read] > 1)
+        o->bytes += bytes_of(c, read);
+}
+
+/* Whether an operator may as well wait for the first one that reads it: it is little work, and what it reads is less
+ * to store than what it makes. */
+static bool can_wait(ordering *o, ef_expr e)
+{
+    const cutter *c = o->c;
+    if (is_heavy(c, e) || c->output[e] || o->first[e] == EF_NONE)
+        return false;
+    o->at = e;
+    o->bytes = 0;
+    o->c->looks++;
+    each_read(c, e, add_kept, o);
+    return o->bytes < 2 * bytes_of(c, e);
+}
+
+static void put(ordering *o, ef_expr e, uint32_t place)
+{
+    memmove(o->list + place + 1, o->list + place, (o->count - place) * sizeof *o->list);
+    o->list[place] = e;
+    o->count++;
+    for (uint32_t i = place; i < o->count; i++)
+        o->place[o->list[i]] = i;
+}
+
+/* Puts operators that make much of little right before those that need it: a cut between stores the little. A mixture
+ * of streams is larger than its coefficients. */
+static void delay(cutter *c)
+{
+    uint32_t all = ef_dag_count(c->dag) + 1;
+    ordering o = {.c = c};
+    uint32_t **own[] = {&o.place, &o.readers, &o.list, &o.first, &o.last};
+    for (unsigned i = 0; i < sizeof own / sizeof *own; i++)
+        *own[i] = ef_xcalloc(all, sizeof **own[i]);
+    memset(o.first, 0xff, all * sizeof *o.first);
+    memset(o.last, 0xff, all * sizeof *o.last);
+    for (uint32_t i = 0; i < c->size; i++) {
+        c->looks++;
+        each_read(c, c->order[i], count_reader, &o);
+    }
+    for (uint32_t i = c->size; i-- > 0;) {
+        ef_expr e = c->order[i];
+        put(&o, e, can_wait(&o, e) ? o.place[o.first[e]] + 1 : o.count);
+        o.at = e;
+        each_read(c, e, note_reader, &o);
+    }
+    for (uint32_t i = 0; i < c->size; i++) {
+        c->order[i] = o.list[c->size - 1 - i];
+        c->position[c->order[i]] = i;
+    }
+    for (unsigned i = 0; i < sizeof own / sizeof *own; i++)
+        free(*own[i]);
+}
+
+static void describe_order(cutter *c)
+{
+    for (uint32_t i = 0; i < c->size; i++) {
+        c->flops[i] = flops_of(c, c->order[i]);
+        c->heavy[i] = is_heavy(c, c->order[i]);
     }
 }
 
@@ -224,6 +330,44 @@ static double cut(cutter *c, uint32_t limit, uint32_t *from)
     double result = best[c->size];
     free(best);
     return result;
+}
+
+static double seconds_between(cutter *c, uint32_t from, uint32_t to)
+{
+    reads r = {.c = c, .from = from};
+    double flops = 0;
+    c->looks++;
+    for (uint32_t i = from; i < to; i++) {
+        flops += c->flops[i];
+        each_read(c, c->order[i], add_read, &r);
+    }
+    return seconds_of(c, flops, r.bytes + written(c, from, to));
+}
+
+static void count_read(void *user, ef_expr read)
+{
+    (void)read;
+    ++*(unsigned *)user;
+}
+
+/* Whether an operator adds up tensors. */
+static bool adds(const cutter *c, ef_expr e)
+{
+    unsigned count = 0;
+    ef_op op = ef_dag_op(c->dag, e);
+    each_read(c, e, count_read, &count);
+    return (op == EF_ADD || op == EF_SUB) && count > 1;
+}
+
+/* Where the cut between two intervals is best, of places that cost the same: behind what is added to a result. A bias
+ * belongs to its product; a factor may as well be the reader's, which may move it through products. */
+static uint32_t settle(cutter *c, uint32_t from, uint32_t at, uint32_t to)
+{
+    double before = seconds_between(c, from, at) + seconds_between(c, at, to);
+    for (uint32_t i = at + 1; i < to && adds(c, c->order[i - 1]); i++)
+        if (seconds_between(c, from, i) + seconds_between(c, i, to) < before * EQUAL)
+            at = i;
+    return at;
 }
 
 /* ---- parts ---- */
@@ -420,8 +564,10 @@ static void add_partition(cutter *c, uint32_t limit)
         ends[n++] = j;
     ef_partition p = {.limit = limit, .part = ef_arena_alloc(c->set->arena, (c->size + 1) * sizeof *p.part)};
     bool known = false;
+    for (uint32_t i = n; i-- > 1;)
+        ends[i] = settle(c, i + 1 < n ? ends[i + 1] : 0, ends[i], ends[i - 1]);
     for (uint32_t i = n; i-- > 0;)
-        add_interval(c, from[ends[i]], ends[i], p.part, &p.parts);
+        add_interval(c, i + 1 < n ? ends[i + 1] : 0, ends[i], p.part, &p.parts);
     for (uint32_t i = 0; i < p.parts; i++)
         p.seconds += c->set->part.at[p.part[i]].seconds;
     for (uint32_t k = 0; k < c->set->list.count && !known; k++) { /* a larger limit may change nothing */
@@ -469,6 +615,8 @@ ef_partitions *ef_partition_program(const ef_program *program, const ef_partitio
     ef_vec_reserve(&c.seen, count);
     memset(c.seen.at, 0, count * sizeof *c.seen.at);
     find_order(&c);
+    delay(&c);
+    describe_order(&c);
     find_last_uses(&c);
     for (unsigned i = 0; i < c.options.count; i++)
         add_partition(&c, c.options.limits[i]);

@@ -6,6 +6,9 @@
  * Views and casts of inputs, and what is made of positions and literals alone, cost nothing and belong to every part
  * that uses them.
  *
+ * The order is the program's, but for operators that make much of little, as a mixture of streams by few coefficients:
+ * they stand right before what needs them, so that a cut between stores the little.
+ *
  * A partition puts at most `limit` products and reductions of long dimensions into one part, and of all such cuts it is
  * the one of least estimated time: for each part its arithmetic, the bytes that it reads and writes, and a launch. What
  * crosses a cut counts however much arithmetic there is: a search may find less of that, as where keys that are

@@ -177,6 +177,36 @@ static void test_projections_stay_with_attention(void **state)
     cutting_free(&c);
 }
 
+/* Streams are mixed before the products, and the mixture is needed after them: each part has one product. What is
+ * stored between parts are results of products with their bias, and no mixture. */
+static void test_parts_store_what_is_little(void **state)
+{
+    (void)state;
+    static const char text[] = "program mixed\ndim b = 16\ndim n = 4\ndim c = 512\n"
+                               "input x: f16[b, n, c]\ninput m: f32[b, n', n]\ninput z: f16[b, c]\n"
+                               "input w: f16[c, c']\ninput v: f16[c', c]\ninput u: f16[c, c'']\n"
+                               "input d: f16[c']\ninput e: f16[c]\n"
+                               "mix = matmul(exp(m), cast[f32](x))\n"
+                               "h = add(matmul(z, w), d)\n"
+                               "y = add(matmul(h, v), e)\n"
+                               "output r = matmul(add(mix, reshape[b, 1, c](y)), u)\n";
+    static const uint32_t limits[] = {1};
+    cutting c = cut_text(text, &(ef_partition_options){.limits = limits, .count = 1});
+    const ef_partition *p = &c.set->list.at[0];
+    assert_int_equal(p->parts, 3);
+    assert_runs_in_order(&c, p);
+    for (uint32_t i = 0; i + 1 < p->parts; i++) {
+        const ef_program *part = c.set->part.at[p->part[i]].program;
+        ef_expr e = part->output[0].expr;
+        const ef_expr *child;
+        assert_int_equal(part->outputs, 1);
+        while (ef_dag_op(part->dag, e) == EF_RESHAPE && ef_dag_children(part->dag, e, &child))
+            e = child[0];
+        assert_int_equal(ef_dag_op(part->dag, e), EF_ADD);
+    }
+    cutting_free(&c);
+}
+
 static void test_equal_layers_are_one_search(void **state)
 {
     (void)state;
@@ -420,6 +450,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_make_the_whole),
         cmocka_unit_test(test_projections_stay_with_attention),
+        cmocka_unit_test(test_parts_store_what_is_little),
         cmocka_unit_test(test_equal_layers_are_one_search),
         cmocka_unit_test(test_composition_is_best_first),
         cmocka_unit_test(test_searched_parts_compute_the_same),
