@@ -52,8 +52,8 @@ typedef struct {
     pairs whole, kernel, family;
     ef_intern *seen; /* kernels with their schedules */
     pair winner;
-    uint32_t winner_family, number; /* numbers of families */
-    double best, first_us;          /* of this family; of what came first of all */
+    double winner_estimate; /* of its family */
+    double best, first_us;  /* of this family; of what came first of all */
     int64_t first_at;
 } study;
 
@@ -186,7 +186,7 @@ static void take(void *user, const ef_store_result *r)
     s->best = s->best <= 0 || r->us < s->best ? r->us : s->best;
     if (s->winner.us <= 0 || r->us < s->winner.us) {
         s->winner = (pair){cost, r->us};
-        s->winner_family = s->number;
+        s->winner_estimate = s->f->estimate;
     }
 }
 
@@ -199,7 +199,6 @@ static void read_store(study *s, const ef_program *program, ef_store *store, con
     for (uint32_t i = 1; i < s->families->list.count; i++) { /* the program itself comes first whatever it costs */
         ef_family *f = &s->families->list.at[i];
         s->f = f;
-        s->number = i;
         s->best = 0;
         ef_store_results(store, hash, device, f->hash, take, s);
         if (ef_family_wide_hash(f) != f->hash && ef_family_widen(f))
@@ -213,9 +212,8 @@ static void read_store(study *s, const ef_program *program, ef_store *store, con
 static uint32_t place(const study *s)
 {
     uint32_t place = 1;
-    const ef_family *winner = &s->families->list.at[s->winner_family];
     for (uint32_t i = 1; i < s->families->list.count; i++)
-        place += s->families->list.at[i].estimate < winner->estimate;
+        place += s->families->list.at[i].estimate < s->winner_estimate;
     return place;
 }
 
