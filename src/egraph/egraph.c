@@ -494,7 +494,7 @@ static void repair_parent(ef_egraph *g, ef_id n)
     ef_op op = (ef_op)g->op.at[n];
     ef_id *children = g->child.at + g->first_child.at[n];
     canonical(g, op, children, count, canon);
-    if (g->dead.at[n] || memcmp(canon, children, count * sizeof *canon) == 0)
+    if (g->dead.at[n] == EF_DEAD || memcmp(canon, children, count * sizeof *canon) == 0)
         return;
     table_remove(g, n);
     memcpy(children, canon, count * sizeof *canon);
@@ -506,9 +506,13 @@ static void repair_parent(ef_egraph *g, ef_id n)
         fold_constant(g, n, op, g->attr.at[n], canon, count);
         return;
     }
-    g->dead.at[n] = 1;
-    g->live--;
-    unite(g, n, g->slot[slot] - 1, EF_BY_CONGRUENCE, EF_NONE);
+    ef_id equal = g->slot[slot] - 1;
+    if (g->dead.at[n] == EF_ASIDE || g->dead.at[equal] != EF_ASIDE)
+        g->live -= g->dead.at[n] == 0;
+    else
+        g->dead.at[equal] = 0; /* in place of n */
+    g->dead.at[n] = EF_DEAD;
+    unite(g, n, equal, EF_BY_CONGRUENCE, EF_NONE);
 }
 
 static void repair_parents(ef_egraph *g, uint32_t first, uint32_t last)
@@ -518,6 +522,27 @@ static void repair_parents(ef_egraph *g, uint32_t first, uint32_t last)
         if (p == last)
             return;
     }
+}
+
+void ef_egraph_set_aside(ef_egraph *g, ef_id node)
+{
+    if (g->dead.at[node])
+        return;
+    g->dead.at[node] = EF_ASIDE;
+    g->live--;
+}
+
+uint32_t ef_egraph_bring_back(ef_egraph *g)
+{
+    uint32_t count = 0;
+    for (ef_id n = 0; n < g->op.count; n++)
+        if (g->dead.at[n] == EF_ASIDE) {
+            g->dead.at[n] = 0;
+            g->live++;
+            count++;
+            ef_vec_push(&g->changed, ef_find(g, n));
+        }
+    return count;
 }
 
 /* The parents of a class that became a constant may be constants now. */

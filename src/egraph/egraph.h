@@ -50,7 +50,7 @@ typedef struct ef_egraph {
     EF_VEC(uint8_t) arity;
     EF_VEC(uint64_t) attr;
     EF_VEC(uint32_t) first_child; /* in `child` and `origin` */
-    EF_VEC(uint8_t) dead;         /* became equal to another node of its class */
+    EF_VEC(uint8_t) dead;         /* not 0: became equal to another node of its class (EF_DEAD), or is set aside */
     EF_VEC(uint64_t) hash;
     EF_VEC(ef_id) next_in_class;
     EF_VEC(ef_proof_edge) proof;
@@ -132,6 +132,14 @@ static inline bool ef_constants_agree(double a, double b)
 bool ef_egraph_constant(ef_egraph *g, ef_id id, double *value);
 /* Bytes held. */
 size_t ef_egraph_memory(const ef_egraph *g);
+
+/* Sets a node aside: it stays what its terms are equal to, but nothing matches it, and nobody finds it in its class. A
+ * class may have no other nodes. An equal node that is not set aside brings it back. */
+#define EF_DEAD 1u
+#define EF_ASIDE 2u
+void ef_egraph_set_aside(ef_egraph *g, ef_id node);
+/* Brings back all that were set aside; returns how many. */
+uint32_t ef_egraph_bring_back(ef_egraph *g);
 
 /* Iterates over the live nodes of a class: for (n = ef_class_first(g, id); n != EF_NONE; n = ef_class_next(g, n)). */
 ef_id ef_class_first(ef_egraph *g, ef_id id);

@@ -20,6 +20,7 @@ struct ef_runner {
     const ef_rule *rules;
     unsigned count;
     void (*between)(const ef_scope *);
+    bool (*runs)(const ef_rule *); /* NULL: all rules do */
     rule_state *state;
     ef_run_stats stats;
     uint32_t iteration;
@@ -55,6 +56,11 @@ void ef_runner_free(ef_runner *r)
     free(r->state);
     free(r->stats.rule);
     free(r);
+}
+
+void ef_runner_only(ef_runner *r, bool (*runs)(const ef_rule *rule))
+{
+    r->runs = runs;
 }
 
 static bool keep_match(void *user, const ef_match *match)
@@ -151,6 +157,8 @@ const ef_run_stats *ef_runner_run(ef_runner *r, const ef_limits *limits)
         bool banned = false, fine = true;
         ef_egraph_tick(g);
         for (unsigned i = 0; i < r->count && fine; i++) {
+            if (r->runs && !r->runs(&r->rules[i]))
+                continue;
             if (r->state[i].banned_until > r->iteration)
                 banned = true;
             else

@@ -44,6 +44,8 @@ typedef struct ef_runner ef_runner;
 ef_runner *ef_runner_new(const ef_scope *scope, const ef_rule *rules, unsigned count,
                          void (*between)(const ef_scope *));
 void ef_runner_free(ef_runner *runner);
+/* Which rules run from now on; NULL: all. Rules that come in later see all that is there. */
+void ef_runner_only(ef_runner *runner, bool (*runs)(const ef_rule *rule));
 /* Runs until nothing changes or a limit is met; may be called again after more nodes were added. */
 const ef_run_stats *ef_runner_run(ef_runner *runner, const ef_limits *limits);
 double ef_seconds(void); /* monotonic */

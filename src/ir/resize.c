@@ -19,11 +19,10 @@
 typedef struct {
     unsigned left, right; /* how many factors each side has */
     ef_var factor[2 * MOST_FACTORS];
-    uint32_t first, count; /* the named variables in it, in ef_sizes.variable */
+    uint32_t first, count; /* the named variables in it, in ef_resizing.variable */
 } equation;
 
-struct ef_sizes {
-    const ef_dag *dag;
+struct ef_resizing {
     ef_ctx *ctx;
     uint32_t vars;
     uint64_t *was;    /* by variable: the program's own extent */
@@ -38,7 +37,9 @@ struct ef_sizes {
     EF_VEC(uint32_t) component; /* its equations */
     EF_VEC(ef_var) assigned;    /* in order */
     ef_rng *rng;
-    uint32_t least, most, tries;
+    const uint32_t *choice; /* extents that are tried */
+    unsigned choices;
+    uint32_t tries;
     bool own; /* the program's own extents are tried as well */
 };
 
@@ -56,7 +57,7 @@ static unsigned parts_of(const ef_ctx *ctx, ef_var var, const ef_dim **parts)
 }
 
 /* Pushes the named variables that an extent depends on. */
-static void push_named(ef_sizes *s, ef_var var)
+static void push_named(ef_resizing *s, ef_var var)
 {
     const ef_dim *parts;
     const ef_var *atoms;
@@ -69,7 +70,7 @@ static void push_named(ef_sizes *s, ef_var var)
             push_named(s, atoms[k]);
 }
 
-static void fix_dim(ef_sizes *s, ef_dim dim)
+static void fix_dim(ef_resizing *s, ef_dim dim)
 {
     const ef_var *atoms;
     uint32_t first = s->variable.count;
@@ -81,7 +82,7 @@ static void fix_dim(ef_sizes *s, ef_dim dim)
 }
 
 /* Slices that stand in a type fix what they are positions of. */
-static void look_at(ef_sizes *s, ef_dim dim)
+static void look_at(ef_resizing *s, ef_dim dim)
 {
     const ef_dim *parts;
     const ef_var *atoms;
@@ -99,7 +100,7 @@ static void look_at(ef_sizes *s, ef_dim dim)
 
 /* ---- equations ---- */
 
-static ef_var root_of(ef_sizes *s, ef_var var)
+static ef_var root_of(ef_resizing *s, ef_var var)
 {
     while (s->group[var] != var)
         var = s->group[var] = s->group[s->group[var]];
@@ -137,7 +138,7 @@ static ef_var without_twin(const ef_ctx *ctx, ef_var var)
     return var;
 }
 
-static void add_equation(ef_sizes *s, const ef_var *a, unsigned na, const ef_var *b, unsigned nb)
+static void add_equation(ef_resizing *s, const ef_var *a, unsigned na, const ef_var *b, unsigned nb)
 {
     ef_var left[MOST_FACTORS], right[MOST_FACTORS];
     equation e = {0};
@@ -179,7 +180,7 @@ static unsigned flatten(const ef_ctx *ctx, const ef_type_info *type, ef_var *fla
 
 /* From the outermost variable on, as few of both sides at a time as have equally many elements: tiles of the others can
  * be reshaped then, too (infer.c). What collections made has no extent of its own, and stays as it is. */
-static void add_reshape(ef_sizes *s, const ef_type_info *from, const ef_type_info *to)
+static void add_reshape(ef_resizing *s, const ef_type_info *from, const ef_type_info *to)
 {
     ef_var a[MOST_FACTORS], b[MOST_FACTORS];
     unsigned na = flatten(s->ctx, from, a), nb = flatten(s->ctx, to, b);
@@ -199,31 +200,29 @@ static void add_reshape(ef_sizes *s, const ef_type_info *from, const ef_type_inf
     }
 }
 
-static void read_term(ef_sizes *s, ef_expr e)
+static void read_term(ef_resizing *s, const ef_dag *dag, ef_expr e)
 {
     const ef_expr *child;
-    ef_type type = ef_dag_type(s->dag, e);
+    ef_type type = ef_dag_type(dag, e);
     const ef_type_info *info = ef_type_at(s->ctx, type);
     for (unsigned i = 0; i < info->rank; i++)
         look_at(s, info->dim[i]);
-    ef_op op = ef_dag_op(s->dag, e);
+    ef_op op = ef_dag_op(dag, e);
     if (op != EF_RESHAPE && op != EF_SLICE)
         return;
-    ef_dag_children(s->dag, e, &child);
-    const ef_type_info *operand = ef_type_at(s->ctx, ef_dag_type(s->dag, child[0]));
+    ef_dag_children(dag, e, &child);
+    const ef_type_info *operand = ef_type_at(s->ctx, ef_dag_type(dag, child[0]));
     if (op == EF_SLICE)
-        fix_dim(s, operand->dim[ef_slice_index(ef_dag_attr(s->dag, e))]);
+        fix_dim(s, operand->dim[ef_slice_index(ef_dag_attr(dag, e))]);
     else
         add_reshape(s, operand, info);
 }
 
-ef_sizes *ef_sizes_new(const ef_dag *dag, const ef_expr *roots, uint32_t count)
+ef_resizing *ef_resizing_new(ef_ctx *ctx)
 {
-    ef_sizes *s = ef_xcalloc(1, sizeof *s);
-    uint8_t *reached = ef_xcalloc(ef_dag_count(dag) + 1, 1);
-    s->dag = dag;
-    s->ctx = ef_dag_ctx(dag);
-    s->vars = ef_var_count(s->ctx);
+    ef_resizing *s = ef_xcalloc(1, sizeof *s);
+    s->ctx = ctx;
+    s->vars = ef_var_count(ctx);
     s->was = ef_xcalloc(s->vars + 1, sizeof *s->was);
     s->extent = ef_xcalloc(s->vars + 1, sizeof *s->extent);
     s->fixed = ef_xcalloc(s->vars + 1, 1);
@@ -231,9 +230,15 @@ ef_sizes *ef_sizes_new(const ef_dag *dag, const ef_expr *roots, uint32_t count)
     s->group = ef_xcalloc(s->vars + 1, sizeof *s->group);
     s->seen = ef_intern_new();
     for (ef_var v = 0; v < s->vars; v++) {
-        s->was[v] = ef_var_at(s->ctx, v)->extent;
+        s->was[v] = ef_var_at(ctx, v)->extent;
         s->group[v] = v;
     }
+    return s;
+}
+
+void ef_resizing_read(ef_resizing *s, const ef_dag *dag, const ef_expr *roots, uint32_t count)
+{
+    uint8_t *reached = ef_xcalloc(ef_dag_count(dag) + 1, 1);
     for (uint32_t i = 0; i < count; i++)
         reached[roots[i]] = 1;
     for (ef_expr e = ef_dag_count(dag); e-- > 0;) { /* operands are older */
@@ -242,18 +247,22 @@ ef_sizes *ef_sizes_new(const ef_dag *dag, const ef_expr *roots, uint32_t count)
             continue;
         for (unsigned i = 0, n = ef_dag_children(dag, e, &child); i < n; i++)
             reached[child[i]] = 1;
-        read_term(s, e);
+        read_term(s, dag, e);
     }
     free(reached);
-    return s;
+}
+
+void ef_resizing_keep(ef_resizing *s, ef_var var)
+{
+    fix_dim(s, ef_dim_of_var(s->ctx, var));
 }
 
 /* ---- assigning ---- */
 
 /* The extent under what is assigned; more than EF_MAX_EXTENT where it is too large. */
-static uint64_t extent_of(const ef_sizes *s, ef_var var);
+static uint64_t extent_of(const ef_resizing *s, ef_var var);
 
-static uint64_t product_of(const ef_sizes *s, const ef_var *factor, unsigned count)
+static uint64_t product_of(const ef_resizing *s, const ef_var *factor, unsigned count)
 {
     uint64_t product = 1;
     for (unsigned i = 0; i < count; i++) {
@@ -265,7 +274,7 @@ static uint64_t product_of(const ef_sizes *s, const ef_var *factor, unsigned cou
     return product;
 }
 
-static uint64_t extent_of(const ef_sizes *s, ef_var var)
+static uint64_t extent_of(const ef_resizing *s, ef_var var)
 {
     const ef_dim *parts;
     const ef_var *atoms;
@@ -281,26 +290,26 @@ static uint64_t extent_of(const ef_sizes *s, ef_var var)
 }
 
 /* How much longer the left side is; false where one is too large. */
-static bool balance(const ef_sizes *s, const equation *e, int64_t *by)
+static bool balance(const ef_resizing *s, const equation *e, int64_t *by)
 {
     uint64_t left = product_of(s, e->factor, e->left), right = product_of(s, e->factor + e->left, e->right);
     *by = (int64_t)left - (int64_t)right;
     return left <= EF_MAX_EXTENT && right <= EF_MAX_EXTENT;
 }
 
-static void assign(ef_sizes *s, ef_var var, uint64_t extent)
+static void assign(ef_resizing *s, ef_var var, uint64_t extent)
 {
     s->extent[var] = extent;
     ef_vec_push(&s->assigned, var);
 }
 
-static void undo(ef_sizes *s, uint32_t count)
+static void undo(ef_resizing *s, uint32_t count)
 {
     while (s->assigned.count > count)
         s->extent[s->assigned.at[--s->assigned.count]] = 0;
 }
 
-static unsigned unknowns(const ef_sizes *s, const equation *e, ef_var *some)
+static unsigned unknowns(const ef_resizing *s, const equation *e, ef_var *some)
 {
     unsigned n = 0;
     for (uint32_t i = 0; i < e->count; i++) {
@@ -315,7 +324,7 @@ static unsigned unknowns(const ef_sizes *s, const equation *e, ef_var *some)
 
 /* The last unknown variable of an equation follows, where it occurs in one factor of one side; nothing follows where
  * any extent would do. False where none does. */
-static bool follow(ef_sizes *s, const equation *e, ef_var var)
+static bool follow(ef_resizing *s, const equation *e, ef_var var)
 {
     int64_t at2, at3, rest;
     s->extent[var] = 2;
@@ -333,7 +342,7 @@ static bool follow(ef_sizes *s, const equation *e, ef_var var)
 }
 
 /* All that follows from what is assigned; false where something contradicts. */
-static bool follow_all(ef_sizes *s)
+static bool follow_all(ef_resizing *s)
 {
     uint32_t before;
     do {
@@ -351,7 +360,7 @@ static bool follow_all(ef_sizes *s)
 }
 
 /* An unknown variable of the equation that has the fewest; EF_NONE where all is known. */
-static ef_var next_unknown(const ef_sizes *s)
+static ef_var next_unknown(const ef_resizing *s)
 {
     ef_var best = EF_NONE;
     unsigned fewest = 0;
@@ -367,13 +376,13 @@ static ef_var next_unknown(const ef_sizes *s)
 }
 
 /* The extents to try for a variable, in random order; the program's own last. */
-static unsigned values_for(ef_sizes *s, ef_var var, uint64_t *value)
+static unsigned values_for(ef_resizing *s, ef_var var, uint64_t *value)
 {
     unsigned n = 0;
-    for (uint32_t x = s->least; x <= s->most && n < MOST_VALUES; x++) {
+    for (unsigned i = 0; i < s->choices && i < MOST_VALUES; i++) {
         uint32_t at = ef_rng_below(s->rng, ++n);
         value[n - 1] = value[at];
-        value[at] = x;
+        value[at] = s->choice[i];
     }
     if (s->own)
         value[n++] = s->was[var];
@@ -381,7 +390,7 @@ static unsigned values_for(ef_sizes *s, ef_var var, uint64_t *value)
 }
 
 /* Assigns what is left of the component; false, and nothing assigned, where that fails. */
-static bool assign_rest(ef_sizes *s)
+static bool assign_rest(ef_resizing *s)
 {
     uint32_t before = s->assigned.count;
     uint64_t value[MOST_VALUES + 1] = {0};
@@ -403,7 +412,7 @@ static bool assign_rest(ef_sizes *s)
     return false;
 }
 
-static void draw_component(ef_sizes *s, ef_var root)
+static void draw_component(ef_resizing *s, ef_var root)
 {
     s->component.count = s->assigned.count = 0;
     for (uint32_t i = 0; i < s->list.count; i++) {
@@ -422,11 +431,11 @@ static void draw_component(ef_sizes *s, ef_var root)
             s->extent[v] = s->was[v];
 }
 
-void ef_sizes_draw(ef_sizes *s, ef_rng *rng, uint32_t least, uint32_t most)
+void ef_resizing_draw(ef_resizing *s, ef_rng *rng, const uint32_t *extents, unsigned count)
 {
     s->rng = rng;
-    s->least = least;
-    s->most = most;
+    s->choice = extents;
+    s->choices = count;
     for (ef_var v = 0; v < s->vars; v++)
         s->extent[v] = s->fixed[v] ? s->was[v] : 0;
     for (uint32_t i = 0; i < s->variable.count; i++)
@@ -434,15 +443,19 @@ void ef_sizes_draw(ef_sizes *s, ef_rng *rng, uint32_t least, uint32_t most)
             draw_component(s, root_of(s, s->variable.at[i]));
     for (ef_var v = 0; v < s->vars; v++)
         if (ef_var_at(s->ctx, v)->kind == EF_VAR_NAMED)
-            ef_var_resize(s->ctx, v, s->extent[v] ? s->extent[v] : least + ef_rng_below(rng, most - least + 1));
+            ef_var_resize(s->ctx, v, s->extent[v] ? s->extent[v] : extents[ef_rng_below(rng, count)]);
     ef_concat_resize(s->ctx);
 }
 
-void ef_sizes_restore(ef_sizes *s)
+void ef_resizing_restore(ef_resizing *s)
 {
     for (ef_var v = 0; v < s->vars; v++)
         ef_var_resize(s->ctx, v, s->was[v]);
     ef_concat_resize(s->ctx);
+}
+
+void ef_resizing_free(ef_resizing *s)
+{
     free(s->was);
     free(s->extent);
     free(s->fixed);

@@ -11,15 +11,19 @@
 #include "ir/expr.h"
 #include "support/rng.h"
 
-typedef struct ef_sizes ef_sizes;
+typedef struct ef_resizing ef_resizing;
 
-/* The dependencies among the extents below some terms. Called while the context has the program's own extents, which
- * stay behind as what is restored. The dag may grow afterwards; its new terms have no say. */
-ef_sizes *ef_sizes_new(const ef_dag *dag, const ef_expr *roots, uint32_t count);
-/* Gives every named variable that is free an extent of `least` to `most`, and the others what follows (concatenations,
- * too; slices keep theirs). */
-void ef_sizes_draw(ef_sizes *sizes, ef_rng *rng, uint32_t least, uint32_t most);
-/* Gives back the extents of the program, and frees. */
-void ef_sizes_restore(ef_sizes *sizes);
+/* Made while the context has the program's own extents, which stay behind as what is restored. */
+ef_resizing *ef_resizing_new(ef_ctx *ctx);
+/* Adds the dependencies among the extents below some terms. */
+void ef_resizing_read(ef_resizing *sizes, const ef_dag *dag, const ef_expr *roots, uint32_t count);
+/* The variable keeps its extent. */
+void ef_resizing_keep(ef_resizing *sizes, ef_var var);
+/* Gives every named variable that is free one of these extents (16 at most, each at least 2), and the others what
+ * follows (concatenations, too; slices keep theirs). */
+void ef_resizing_draw(ef_resizing *sizes, ef_rng *rng, const uint32_t *extents, unsigned count);
+/* Gives back the extents of the program. */
+void ef_resizing_restore(ef_resizing *sizes);
+void ef_resizing_free(ef_resizing *sizes);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "rules/group.h"
 #include "rules/language.h"
+#include "rules/parts.h"
 #include "rules/policy.h"
 #include "rules/rename.h"
 
@@ -536,7 +537,24 @@ CONDITION(index_before)
 
 /* ---- splitting the columns of a matmul into heads ---- */
 
-/* Reading reshape[D](matmul(x[.., M, K], w[K, h*d])) with D = [.., M, h, d]: the shape D must split the columns. */
+/* Whether dimensions are the same, outermost first, units left out; `from_last` has the last one first. */
+static bool same_but_for_units(const ef_dim *dims, unsigned count, const ef_dim *from_last, unsigned rank)
+{
+    unsigned i = 0, k = rank;
+    for (;;) {
+        while (i < count && dims[i] == EF_UNIT)
+            i++;
+        while (k > 0 && from_last[k - 1] == EF_UNIT)
+            k--;
+        if (i == count || k == 0)
+            return i == count && k == 0;
+        if (dims[i++] != from_last[--k])
+            return false;
+    }
+}
+
+/* Reading reshape[D](matmul(x[.., M, K], w[K, h*d])) with D = [.., M, h, d]: the shape D must split the columns. Where
+ * there is more than one row units may come and go, as of a history that had heads before. */
 static bool heads(const ef_scope *scope, const ef_condition_arg *a, const ef_dim **d, unsigned *rank)
 {
     if (!tensor(scope, &a[1]) || !tensor(scope, &a[2]))
@@ -544,11 +562,10 @@ static bool heads(const ef_scope *scope, const ef_condition_arg *a, const ef_dim
     const ef_type_info *x = info_of(scope, &a[1]), *w = info_of(scope, &a[2]);
     const ef_var *all, *part;
     *rank = ef_dims_at(scope->ctx, (ef_dims)a[0].attr, d);
-    if (w->rank != 2 || x->rank < 2 || *rank != x->rank + 1u || *rank + 1u > EF_MAX_RANK)
+    if (w->rank != 2 || x->rank < 2 || *rank < 3 || *rank + 1u > EF_MAX_RANK ||
+        ((*d)[*rank - 3] == EF_UNIT && *rank != x->rank + 1u) ||
+        !same_but_for_units(*d, *rank - 2, x->dim + 1, x->rank - 1u))
         return false;
-    for (unsigned i = 0; i + 1 < x->rank; i++)
-        if ((*d)[i] != x->dim[x->rank - 1 - i])
-            return false;
     unsigned n = ef_dim_atoms(scope->ctx, w->dim[0], &all), seen = 0;
     for (unsigned i = *rank - 2; i < *rank; i++) {
         unsigned count = ef_dim_atoms(scope->ctx, (*d)[i], &part);
@@ -567,11 +584,12 @@ CONDITION(heads_x)
     unsigned rank;
     if (!heads(scope, a, &d, &rank))
         return false;
-    const ef_type_info *x = info_of(scope, &a[1]);
-    ef_dim dim[EF_MAX_RANK] = {x->dim[0], x->dim[1], EF_UNIT};
-    for (unsigned i = 2; i < x->rank; i++)
-        dim[i + 1] = x->dim[i];
-    *out = dims_outermost_first(scope, dim, x->rank + 1u);
+    ef_dim dims[EF_MAX_RANK];
+    memcpy(dims, d, rank * sizeof *dims);
+    dims[rank - 3] = EF_UNIT;
+    dims[rank - 2] = d[rank - 3];
+    dims[rank - 1] = info_of(scope, &a[1])->dim[0];
+    *out = ef_dims_intern(scope->ctx, dims, rank);
     return true;
 }
 
@@ -881,6 +899,11 @@ static const struct {
     {"renamed_columns", ef_renamed_columns},
     {"renamed_count", ef_renamed_count},
     {"no_twin", ef_no_twin},
+    {"renames_at", ef_renames_at},
+    {"contracted_as", ef_contracted_as},
+    {"slices_at", ef_slices_at},
+    {"unlike", ef_is_unlike},
+    {"operand", ef_is_operand},
     {"merged_batch", ef_merged_batch},
     {"rows_with_batch", ef_batch_as_rows_a},
     {"without_batch", ef_batch_as_rows_b},

@@ -105,6 +105,28 @@ static bool flatten(ef_walk *w, ef_type_info *x)
     return set_dims(x, &dim, 1);
 }
 
+/* Where the operand is a concatenation along a known dimension: that one as two parts of as many elements together,
+ * which other tensors of the instance are cut into as well. */
+static bool two_parts(ef_walk *w, ef_type_info *x, const ef_pattern_node *concat)
+{
+    char name[32];
+    uint64_t index, extent, size[2];
+    ef_dim part[2];
+    if (!ef_walk_slot_known(w, &concat->slot[0], &index) || index >= x->rank ||
+        (extent = ef_dim_extent(w->ctx, x->dim[index])) < 2)
+        return false;
+    size[0] = ef_draw_chance(w->d, 70) ? extent / 2 : 1 + ef_draw_below(w->d, (uint32_t)extent - 1);
+    size[1] = extent - size[0];
+    for (unsigned i = 0; i < 2; i++) {
+        int length = snprintf(name, sizeof name, "%s%llu_%u", ef_draw_chance(w->d, 50) ? "part" : "piece",
+                              (unsigned long long)size[i], i);
+        part[i] =
+            size[i] == 1 ? EF_UNIT : ef_dim_of_var(w->ctx, ef_var_named(w->ctx, name, (unsigned)length, size[i], NULL));
+    }
+    x->dim[index] = ef_dim_concat(w->ctx, part, 2);
+    return true;
+}
+
 ef_expr ef_walk_reshape(ef_walk *w, const ef_pattern_node *p, ef_type want)
 {
     ef_type_info x = *ef_type_at(w->ctx, want);
@@ -113,7 +135,10 @@ ef_expr ef_walk_reshape(ef_walk *w, const ef_pattern_node *p, ef_type want)
     uint64_t dims = ef_walk_slot_give(w, &p->slot[0], ef_walk_dims(w, &x));
     uint32_t way = ef_draw_below(w->d, 100);
     bool ok = true;
-    if (way < (w->d->uses[EF_CONCAT] ? 60u : 20u)) /* two shapes must fit there */
+    const ef_pattern_node *child = &w->pattern->node[p->child[0]];
+    if (child->kind == EF_PAT_OP && child->op == EF_CONCAT && child->slot[0].kind == EF_SLOT_VALUE)
+        ok = two_parts(w, &x, child);
+    else if (way < (w->d->uses[EF_CONCAT] ? 60u : 20u)) /* two shapes must fit there */
         ok = rename_some(w, &x);
     else if (way < 40 && w->d->uses[EF_MATMUL])
         ok = split_one(w, &x);

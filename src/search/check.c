@@ -21,8 +21,6 @@
 _Static_assert(EF_STEP_TUPLE == EF_RULE_TUPLE_INTRO, "the step of a proof and of the search are the same");
 
 #define SEEDS 3
-#define LEAST 2 /* extents that are drawn */
-#define MOST 5
 #define STRETCH_SEEDS 12 /* more of them for native steps, whose numbers are all that is checked */
 #define TOLERANCE 1e-8
 #define FLOOR 1e-12 /* what rounding may leave of nothing */
@@ -422,9 +420,10 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
 }
 
 /* Other extents, and tiles of every axis that cut them into few or many; the caller frees the list. */
-static ef_tiling random_sizes(const checker *c, ef_sizes *sizes, ef_rng *rng)
+static ef_tiling random_sizes(const checker *c, ef_resizing *sizes, ef_rng *rng)
 {
-    ef_sizes_draw(sizes, rng, LEAST, MOST);
+    static const uint32_t extents[] = {2, 3, 4, 5};
+    ef_resizing_draw(sizes, rng, extents, sizeof extents / sizeof *extents);
     uint32_t vars = ef_var_count(c->ctx);
     ef_tile *tiles = ef_xcalloc(2 * (size_t)vars + 1, sizeof *tiles);
     unsigned count = 0;
@@ -514,13 +513,15 @@ static bool check_alone(const checker *c, uint32_t step, uint64_t seed)
     ef_diag why = {0};
     const ef_expr roots[] = {c->proof->step[step].before, c->proof->step[step].after};
     sample s = sample_of(c, seed);
-    ef_sizes *sizes = ef_sizes_new(c->dag, roots, 2);
+    ef_resizing *sizes = ef_resizing_new(c->ctx);
+    ef_resizing_read(sizes, c->dag, roots, 2);
     ef_tiling tiling = random_sizes(c, sizes, &s.rng);
     ef_evaluation *e = ef_evaluate(c->dag, roots, 2, &tiling, fill, &s, ELEMENT_LIMIT, &why);
     bool same =
         e ? compare(c, step, e, 0) : (c->syntactic[step] && why.kind == EF_TOO_LARGE) || refuse(c, step, why.text);
     ef_evaluation_free(e);
-    ef_sizes_restore(sizes);
+    ef_resizing_restore(sizes);
+    ef_resizing_free(sizes);
     free((void *)tiling.tiles);
     return same;
 }
@@ -547,10 +548,12 @@ static selection select_steps(const checker *c, bool native)
 static bool check_together(const checker *c, const selection *all, uint64_t seed, ef_evaluation **e)
 {
     sample s = sample_of(c, seed);
-    ef_sizes *sizes = ef_sizes_new(c->dag, all->roots.at, all->roots.count);
+    ef_resizing *sizes = ef_resizing_new(c->ctx);
+    ef_resizing_read(sizes, c->dag, all->roots.at, all->roots.count);
     ef_tiling tiling = random_sizes(c, sizes, &s.rng);
     *e = ef_evaluate(c->dag, all->roots.at, all->roots.count, &tiling, fill, &s, ELEMENT_LIMIT, NULL);
-    ef_sizes_restore(sizes);
+    ef_resizing_restore(sizes);
+    ef_resizing_free(sizes);
     free((void *)tiling.tiles);
     bool same = true;
     for (uint32_t i = 0; *e && i < all->steps.count && same; i++)

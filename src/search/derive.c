@@ -107,6 +107,7 @@ static bool derive(derivation *d)
         return false;
     out->contained = out->equal = outputs_meet(d);
     if (!out->contained) {
+        ef_search_bring_back(d->search); /* it may be what the search would not make */
         if (!saturate_with(d))
             return false;
         out->equal = outputs_meet(d);

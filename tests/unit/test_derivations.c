@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "ir/eval.h"
+#include "ir/resize.h"
 #include "search/check.h"
 #include "search/extract.h"
 #include "search/organisation.h"
@@ -42,6 +43,8 @@ static const derivation derivations[] = {
     {.program = "variants/logsumexp", .form = "rolling"},
     {.program = "variants/mla_decode", .form = "absorbed", .unreached = true},
     {.program = "variants/mla_decode", .form = "rows_split", .unreached = true},
+    {.program = "variants/mla_rope_decode", .form = "absorbed", .unreached = true},
+    {.program = "variants/mla_rope_decode", .form = "rows_split", .unreached = true},
     {.program = "variants/qknorm_attention", .form = "rolling", .unreached = true},
     {.program = "variants/qknorm_attention", .form = "logits", .unreached = true},
     {.program = "variants/rope_attention", .form = "turned_tiles", .unreached = true},
@@ -85,6 +88,8 @@ static const struct {
     {"variants/causal_small", "rolling", "select(ge(row, col), mul(tile_matmul(qt, kt), 0.35355339059327373), -inf)",
      "mul(tile_matmul(qt, kt), 0.35355339059327373)"},
     {"variants/rope_attention", "turned_tiles", "neg(slice[-1, 32:64](kt))", "slice[-1, 32:64](kt)"},
+    {"variants/mla_rope_decode", "absorbed", "add(latent, turned)", "latent"},
+    {"variants/mla_rope_decode", "absorbed", "(slice[-1, 0:128](heads)))", "(slice[-1, 128:256](heads)))"},
     {"variants/self_attention", "rolling", "ge(row, col)", "ge(col, row)"},
     {"variants/sinks", "rolling", "add(get[0](get[1](roll)), exp(sub(kb, m)))", "get[0](get[1](roll))"},
     {"variants/sink_window", "split", "lt(at, 3)", "lt(at, 4)"},
@@ -235,26 +240,15 @@ static void fill(void *user, uint32_t input, ef_tensor *out)
         out->data[i] = s->scale * ef_rng_normal(&rng);
 }
 
-/* Whether positions of the variable are spoken of by a slice. */
-static bool is_sliced(ef_ctx *ctx, ef_var var)
+/* Small extents that tiles need not divide, and which reach past the window of sliding_window. */
+static ef_resizing *sizes_of(const session *s, const char *keep)
 {
-    const ef_var *atoms;
-    for (ef_var v = 0; v < ef_var_count(ctx); v++)
-        if (ef_var_at(ctx, v)->kind == EF_VAR_SLICE)
-            for (unsigned i = 0, n = ef_dim_atoms(ctx, ef_var_at(ctx, v)->parent, &atoms); i < n; i++)
-                if (atoms[i] == var)
-                    return true;
-    return false;
-}
-
-/* Small extents that tiles need not divide; s and q reach past the window of sliding_window. */
-static void shrink(const session *s, const char *keep, ef_rng *rng)
-{
-    for (ef_var v = 0; v < ef_var_count(s->ctx); v++) {
-        const ef_var_info *var = ef_var_at(s->ctx, v);
-        if (var->kind == EF_VAR_NAMED && !(keep && strcmp(var->name, keep) == 0) && !is_sliced(s->ctx, v))
-            ef_var_resize(s->ctx, v, 3 + ef_rng_below(rng, strchr("sq", *var->name) ? 11 : 5));
-    }
+    ef_resizing *sizes = ef_resizing_new(s->ctx);
+    ef_resizing_read(sizes, s->program->dag, &s->program->output[0].expr, 1);
+    ef_resizing_read(sizes, s->form->dag, &s->form->output[0].expr, 1);
+    if (keep)
+        ef_resizing_keep(sizes, ef_var_find(s->ctx, keep, (unsigned)strlen(keep)));
+    return sizes;
 }
 
 static void draw_tiles(const session *s, tile_choice *t, ef_rng *rng)
@@ -298,14 +292,17 @@ static double difference(const session *s, const tile_choice *tiles, const sourc
 static double worst_difference(const session *s, const char *keep)
 {
     double worst = 0;
+    static const uint32_t extents[] = {3, 4, 5, 6, 7, 8, 9, 10, 11};
+    ef_resizing *sizes = sizes_of(s, keep);
     for (uint64_t seed = 1; seed <= 12; seed++) {
         ef_rng rng = {seed};
         tile_choice tiles;
         source from = {.seed = seed, .scale = seed % 3 ? 1 : 40};
-        shrink(s, keep, &rng);
+        ef_resizing_draw(sizes, &rng, extents, COUNT(extents));
         draw_tiles(s, &tiles, &rng);
         worst = fmax(worst, difference(s, &tiles, &from));
     }
+    ef_resizing_free(sizes);
     return worst;
 }
 

@@ -7,6 +7,7 @@
 #include "batch.h"
 #include "codegen/oracle.h"
 #include "codegen/triton.h"
+#include "ir/resize.h"
 #include "kernel/lower.h"
 #include "target/room.h"
 #include "tune/families.h"
@@ -280,28 +281,15 @@ static test_case cases[MAX_CASES];
 static unsigned case_count;
 static batch code;
 
-static bool is_sliced(ef_ctx *ctx, ef_var var)
+/* Small extents, not multiples of tiles, that satisfy what the program says of them. */
+static void shrink(const ef_program *program, ef_rng *rng)
 {
-    const ef_var *atoms;
-    for (ef_var v = 0; v < ef_var_count(ctx); v++)
-        if (ef_var_at(ctx, v)->kind == EF_VAR_SLICE)
-            for (unsigned i = 0, n = ef_dim_atoms(ctx, ef_var_at(ctx, v)->parent, &atoms); i < n; i++)
-                if (atoms[i] == var)
-                    return true;
-    return false;
-}
-
-/* Small extents, not multiples of tiles; dimensions that derived ones are made of keep theirs. */
-static void shrink(ef_ctx *ctx, ef_rng *rng)
-{
-    static const uint64_t extents[] = {3, 5, 7, 17}, small[] = {2, 3, 5};
-    for (ef_var v = 0; v < ef_var_count(ctx); v++) {
-        const ef_var_info *info = ef_var_at(ctx, v);
-        if (info->kind != EF_VAR_NAMED || is_sliced(ctx, v))
-            continue;
-        bool outer = strchr("bhg", info->name[0]) != NULL;
-        ef_var_resize(ctx, v, outer ? small[ef_rng_below(rng, 3)] : extents[ef_rng_below(rng, 4)]);
-    }
+    static const uint32_t extents[] = {2, 3, 3, 5, 5, 7, 17};
+    ef_resizing *sizes = ef_resizing_new(ef_dag_ctx(program->dag));
+    for (uint32_t i = 0; i < program->outputs; i++)
+        ef_resizing_read(sizes, program->dag, &program->output[i].expr, 1);
+    ef_resizing_draw(sizes, rng, extents, sizeof extents / sizeof *extents);
+    ef_resizing_free(sizes);
 }
 
 static void add_case(ef_ctx *ctx, ef_program *program, const char *name, unsigned variant, bool resize)
@@ -314,7 +302,7 @@ static void add_case(ef_ctx *ctx, ef_program *program, const char *name, unsigne
     if (!program)
         fail_msg("%s cannot be read", name);
     if (resize)
-        shrink(ctx, &rng);
+        shrink(program, &rng);
     *t = (test_case){.ctx = ctx, .program = program, .graph = ef_kgraph_new(program, &diag)};
     snprintf(t->name, sizeof t->name, "%.120s, variant %u", name, variant);
     if (t->graph)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "search/derive.h"
 #include "search/saturate.h"
 #include "support/strbuf.h"
 
@@ -95,6 +96,90 @@ static void test_a_sum_of_single_rows_is_one_product(void **state)
     assert_true(nodes_of(sum) <= nodes_of(single));
 }
 
+/* What is set aside of a program as too much work, and the e-nodes of its search; of all that it might be, too. */
+typedef struct {
+    uint32_t aside, nodes, everything;
+} effort;
+
+static effort effort_of(const char *text)
+{
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "p.ef", &diag);
+    if (!program) {
+        fail_msg("%s", diag.text);
+        abort(); /* not reached, but cmocka's declarations do not say so */
+    }
+    effort e = {0};
+    for (unsigned i = 0; i < 2; i++) {
+        ef_search *search = ef_search_new(program, &(ef_search_options){.time_limit = 200, .everything = i}, &diag);
+        assert_true(search && ef_search_saturate(search, &diag));
+        assert_int_equal(search->stats->stop, EF_STOP_SATURATED);
+        if (i)
+            assert_int_equal(search->aside, 0);
+        else
+            e.aside = search->aside;
+        *(i ? &e.everything : &e.nodes) = search->graph->live;
+        ef_search_free(search);
+    }
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+    return e;
+}
+
+#define LATENT                                                                                            \
+    "program latent\ndim h = 4\ndim m = %u\ndim d = 32\ndim s = 256\ndim l = 64\ninput q: f16[h, m, d]\n" \
+    "input c: f16[s, l]\ninput w: f16[l, h*d]\nk = transpose[1, 0, 2](reshape[s, h, d](matmul(c, w)))\n"  \
+    "output y = matmul(q, transpose[0, 2, 1](k))\n"
+
+/* One query: the projection of a history moves to it, and how to project the history is not looked at. As many queries
+ * as there is history: both are worth a look. */
+static void test_too_much_work(void **state)
+{
+    (void)state;
+    char text[sizeof LATENT + 16];
+    snprintf(text, sizeof text, LATENT, 1u);
+    effort one = effort_of(text);
+    snprintf(text, sizeof text, LATENT, 256u);
+    effort many = effort_of(text);
+    print_message("a latent history: %u e-nodes, %u with all that is too much work\n", one.nodes, one.everything);
+    assert_true(one.aside > 0 && one.nodes * 3 < one.everything * 2);
+    assert_int_equal(many.aside, 0);
+    assert_int_equal(many.nodes, many.everything);
+}
+
+/* A form of too much work is still found to be equal to the program when somebody has it: what was set aside comes
+ * back. */
+static void test_too_much_work_is_equal(void **state)
+{
+    (void)state;
+    ef_diag diag = {0};
+    char text[sizeof LATENT + 16];
+    ef_ctx *ctx = ef_ctx_new();
+    snprintf(text, sizeof text, LATENT, 1u);
+    ef_program *from = ef_program_parse(ctx, text, strlen(text), "p.ef", &diag);
+    assert_non_null(from);
+    static const char tiled[] =
+        "program tiled\ndim h = 4\ndim d = 32\ndim s = 256\ndim l = 64\ninput q: f16[h, 1, d]\n"
+        "input c: f16[s, l]\ninput w: f16[l, h*d]\n"
+        "ct = partition[-1, l.1](partition[-2, s.0](replicate[h.0](c)))\n"
+        "wt = partition[-2, l.1](partition[-1, h.0](replicate[s.0](w)))\n"
+        "k = combination[-1, h.0](combination[-2, s.0](reduce[sum, l.1](tile_matmul(ct, wt))))\n"
+        "output y = matmul(q, transpose[0, 2, 1](transpose[1, 0, 2](reshape[s, h, d](k))))\n";
+    ef_program *to = ef_program_parse(ctx, tiled, strlen(tiled), "p.ef", &diag);
+    if (!to)
+        fail_msg("%s", diag.text);
+    ef_arena *arena = ef_arena_new();
+    ef_derivation derivation;
+    if (!ef_derive(from, to, &(ef_search_options){.time_limit = 200}, arena, &derivation, &diag))
+        fail_msg("%s", diag.text);
+    assert_true(derivation.equal && derivation.checked && !derivation.contained);
+    ef_arena_free(arena);
+    ef_program_free(to);
+    ef_program_free(from);
+    ef_ctx_free(ctx);
+}
+
 /* Attention of one token with rotary embedding: moves of moves of inputs, spelled in many ways. */
 static void test_rotary_attention(void **state)
 {
@@ -118,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gains_of_one_row),     cmocka_unit_test(test_residual_chains),
         cmocka_unit_test(test_dependent_reductions), cmocka_unit_test(test_a_sum_of_single_rows_is_one_product),
+        cmocka_unit_test(test_too_much_work),        cmocka_unit_test(test_too_much_work_is_equal),
         cmocka_unit_test(test_rotary_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
