@@ -212,8 +212,9 @@ static void read_store(study *s, const ef_program *program, ef_store *store, con
 static uint32_t place(const study *s)
 {
     uint32_t place = 1;
-    for (uint32_t i = 1; i < s->families->list.count; i++)
-        place += s->families->list.at[i].estimate < s->winner_estimate;
+    const ef_family *list = s->families->list.at;
+    for (uint32_t i = 1; list && i < s->families->list.count; i++)
+        place += list[i].estimate < s->winner_estimate;
     return place;
 }
 
