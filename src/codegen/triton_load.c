@@ -4,6 +4,7 @@
  * always fill the tile, at a row and a column that follow from where the tile begins. A tile must not be so small that
  * the next one in shared memory would begin where the copy engine cannot write. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "codegen/triton_print.h"
@@ -11,6 +12,32 @@
 #define MOST_BLOCK 256u /* extents of a descriptor's block */
 #define ALIGNMENT 16u   /* bytes */
 #define LEAST_BLOCK 128 /* bytes: tiles of several iterations lie one after the other, each at a multiple of this */
+
+#define MOST_INT 2147483647.0
+
+/* Offsets within a tile are numbers of 32 bits unless they can be too large: then the axes that make them so are
+ * counted in 64. */
+static ef_index widened(ef_t *t, const t_frame *frame, ef_index tile)
+{
+    double most[T_MAX_AXES] = {0}, all = 0;
+    int64_t step[T_MAX_AXES] = {0};
+    for (unsigned i = 0; i < frame->rank; i++) {
+        if (ef_index_coefficient(t->ix, tile, frame->at[i].name, &step[i]))
+            most[i] = fabs((double)step[i]) * (double)(frame->at[i].pad - 1);
+        all += most[i];
+    }
+    for (unsigned i = 0; i < frame->rank && all > MOST_INT; i++) {
+        if (most[i] <= MOST_INT / T_MAX_AXES)
+            continue;
+        ef_strbuf name = {0};
+        ef_index_print_triton(t->ix, frame->at[i].name, &name);
+        ef_index wide = ef_index_name(t->ix, ef_t_text(t, "%s.to(tl.int64)", name.text), frame->at[i].pad);
+        tile = ef_index_sub(t->ix, tile, ef_index_scale(t->ix, frame->at[i].name, step[i]));
+        tile = ef_index_add(t->ix, tile, ef_index_scale(t->ix, wide, step[i]));
+        ef_strbuf_free(&name);
+    }
+    return tile;
+}
 
 const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
                          unsigned *level)
@@ -23,6 +50,7 @@ const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
     }
     ef_index tile = ef_index_part(t->ix, address, names, frame->rank), scalar = ef_index_sub(t->ix, address, tile);
     const char *name = ef_t_buffer_name(t, buffer);
+    unsigned within = ef_t_level(t, tile);
     int64_t constant;
     t->reads[buffer] = true;
     *level = ef_t_level(t, address);
@@ -30,7 +58,7 @@ const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
         name = ef_t_text(t, "%s + (%s)", name, ef_t_index(t, scalar));
     if (*axes == 0)
         return name;
-    return ef_t_text(t, "%s + %s", name, ef_t_name(t, ef_t_level(t, tile), "off", ef_t_index(t, tile)));
+    return ef_t_text(t, "%s + %s", name, ef_t_name(t, within, "off", ef_t_index(t, widened(t, frame, tile))));
 }
 
 /* ---- descriptors ---- */

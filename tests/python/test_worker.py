@@ -243,6 +243,14 @@ def test_endless_kernel(program, tmp_path):
     assert client.close() == 0
 
 
+def test_times_of_kernels_add_up_to_the_whole():
+    """What the start of each takes when it is timed alone is the same for all."""
+    assert _trial.adding_up([5.5, 9.5], 9.0) == [2.5, 6.5]
+    assert _trial.adding_up([2.0, 5.0], 8.0) == [2.0, 5.0]  # what comes between them is no kernel's
+    assert _trial.adding_up([4.0, 50.0], 44.0) == pytest.approx([0.4, 45.0])  # a tenth at least
+    assert _trial.adding_up([], 3.0) == []
+
+
 def test_bad_requests(worker):
     assert not worker(do="nothing")["ok"]
     worker.process.stdin.write("no json\n")
