@@ -212,9 +212,8 @@ static void read_store(study *s, const ef_program *program, ef_store *store, con
 static uint32_t place(const study *s)
 {
     uint32_t place = 1;
-    const ef_family *list = s->families->list.at;
-    for (uint32_t i = 1; list && i < s->families->list.count; i++)
-        place += list[i].estimate < s->winner_estimate;
+    for (uint32_t i = 1; i < s->families->list.count; i++)
+        place += s->families->list.at[i].estimate < s->winner_estimate;
     return place;
 }
 
@@ -254,7 +253,7 @@ static void study_one(const job *j, ef_store *store, const char *path)
         s.families = ef_families_new(program, &options, &diag);
         if (s.families)
             read_store(&s, program, store, j->device);
-        if (s.winner.us > 0 && !j->kernels)
+        if (s.families && s.winner.us > 0 && !j->kernels)
             print_row(&s);
         fflush(stdout);
         ef_families_free((ef_families *)s.families);
