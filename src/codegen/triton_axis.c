@@ -89,7 +89,7 @@ static void print_arange(ef_t *t, uint32_t at)
 {
     t_axis *axis = &t->axes.at[at];
     if (!axis->printed)
-        ef_t_line(t, 0, "%s = tl.arange(0, %" PRIu64 ")", axis->name, axis->pad);
+        ef_t_line_load(t, ef_t_text(t, "%s = tl.arange(0, %" PRIu64 ")", axis->name, axis->pad));
     axis->printed = true;
 }
 
@@ -168,7 +168,7 @@ const char *ef_t_mask(ef_t *t, const t_frame *frame, unsigned axes, unsigned *le
         const t_span *span = &frame->at[i];
         if (!(axes >> i & 1) || !span->mask)
             continue;
-        const char *name = ef_t_name(t, span->level, "in", span->mask);
+        const char *name = ef_t_name_load(t, span->level, "in", span->mask);
         const char *one = ef_t_spread(t, name, frame->rank, i);
         all = all ? ef_t_text(t, "%s & %s", all, one) : one;
         *level = span->level > *level ? span->level : *level;
@@ -198,7 +198,7 @@ const char *ef_t_open_part(ef_t *t, uint32_t axis, uint64_t part, t_frame *const
     unsigned level;
     const char *at = ef_t_text(t, "part_%u", t->counter++), *range = ef_t_text(t, "i_part_%u", t->counter++);
     const char *len = whole->cut == EF_NONE ? NULL : ef_t_iter_len(t, whole->cut, &level);
-    ef_t_line(t, 0, "%s = tl.arange(0, %" PRIu64 ")", range, part);
+    ef_t_line_load(t, ef_t_text(t, "%s = tl.arange(0, %" PRIu64 ")", range, part));
     ef_t_open(t);
     t_scalar scalar = {ef_index_name(t->ix, at, whole->room), t->level};
     ef_vec_push(&t->scalars, scalar);

@@ -254,7 +254,7 @@ static bound pick(ef_t *t, bool smaller, bound a, bound b)
     if (a.constant && b.constant)
         return (a.value < b.value) == smaller ? a : b;
     const char *text = ef_t_text(t, "tl.%s(%s, %s)", smaller ? "minimum" : "maximum", a.text, b.text);
-    return (bound){.text = ef_t_name(t, t->level, "bound", text)};
+    return (bound){.text = ef_t_name_load(t, t->level, "bound", text)};
 }
 
 /* The first position of a tile that is not below `at` (`up`), or of the tile that `at` lies in; tiles count from
@@ -272,7 +272,7 @@ static bound to_tile(ef_t *t, ef_index at, ef_index start, int64_t tile, bool up
     bool zero = ef_index_is_const(t->ix, start, &first) && first == 0;
     const char *text = ef_t_text(t, "tl.maximum(0, %s) // %" PRId64 " * %" PRId64, ef_t_index(t, offset), tile, tile);
     text = zero ? text : ef_t_text(t, "%s + %s", ef_t_index(t, start), text);
-    return (bound){.text = ef_t_name(t, t->level, "bound", text)};
+    return (bound){.text = ef_t_name_load(t, t->level, "bound", text)};
 }
 
 typedef struct {

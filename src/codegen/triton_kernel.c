@@ -294,6 +294,8 @@ static void prepare(ef_t *t)
         plan_iter(t, i);
         t->start[i] = t->iter[i].start;
     }
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        t->looping = t->looping || t->iter[k->loops.at[i].iter].name;
     for (ef_kid id = 0; t->tensor_cores && id < ef_kernel_nodes(k); id++)
         if (t->use[id].needed && ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
             ef_t_widen_axes(t, id);
@@ -303,6 +305,7 @@ static void release(ef_t *t)
 {
     for (unsigned i = 0; i < T_MAX_LEVELS; i++)
         ef_strbuf_free(&t->body[i]);
+    ef_strbuf_free(&t->loads);
     ef_intern_free(t->elements.keys);
     ef_vec_free(&t->elements.value);
     ef_vec_free(&t->elements.serial);
@@ -353,6 +356,20 @@ static void print_body(ef_t *t, t_kernel *kernel)
         ef_strbuf_puts(&kernel->text, t->body[0].text);
 }
 
+/* What is computed and stored, with what is loaded for it in front. */
+static void print_work(ef_t *t)
+{
+    ef_strbuf before = t->body[0];
+    t->body[0] = (ef_strbuf){0};
+    ef_t_region(t, EF_NONE);
+    for (uint32_t i = 0; i < t->kernel->stores.count && !t->diag->failed; i++)
+        store(t, &t->kernel->stores.at[i]);
+    ef_strbuf_add(&before, t->loads.text, t->loads.length);
+    ef_strbuf_add(&before, t->body[0].text, t->body[0].length);
+    ef_strbuf_free(&t->body[0]);
+    t->body[0] = before;
+}
+
 bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_kernel *kernel, ef_diag *diag)
 {
     ef_t t = {.graph = g, .schedule = s, .kernel = g->kernels.at[number], .number = number, .diag = diag};
@@ -367,9 +384,7 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     kernel->blocks = print_grid(&t);
     if (!t.persist)
         print_overlap(&t);
-    ef_t_region(&t, EF_NONE);
-    for (uint32_t i = 0; i < t.kernel->stores.count && !diag->failed; i++)
-        store(&t, &t.kernel->stores.at[i]);
+    print_work(&t);
     print_head(&t, kernel);
     print_body(&t, kernel);
     kernel->persist = t.persist;

@@ -58,7 +58,7 @@ const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
         name = ef_t_text(t, "%s + (%s)", name, ef_t_index(t, scalar));
     if (*axes == 0)
         return name;
-    return ef_t_text(t, "%s + %s", name, ef_t_name(t, within, "off", ef_t_index(t, widened(t, frame, tile))));
+    return ef_t_text(t, "%s + %s", name, ef_t_name_load(t, within, "off", ef_t_index(t, widened(t, frame, tile))));
 }
 
 /* ---- descriptors ---- */
@@ -117,6 +117,17 @@ static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
 
 /* ---- loads ---- */
 
+#define FEW 4u /* elements a thread, which may lie in registers while loops run */
+
+/* Whether a tile that varies along these axes is loaded before all else. */
+static bool is_early(const ef_t *t, const t_frame *frame, unsigned axes)
+{
+    uint64_t threads = 32 * ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_WARPS), elements = 1;
+    for (unsigned i = 0; i < frame->rank; i++)
+        elements *= axes >> i & 1 ? frame->at[i].pad : 1;
+    return !t->looping || elements <= FEW * threads;
+}
+
 t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_index *index)
 {
     uint32_t buffer = (uint32_t)node->attr;
@@ -134,7 +145,8 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
             mask ? ef_t_text(t, "tl.load(%s, mask=%s, other=0)", pointer, mask) : ef_t_text(t, "tl.load(%s)", pointer);
     }
     value.level = masked > value.level ? masked : value.level;
-    value.text = ef_t_name(t, value.level, base, text);
+    value.text = is_early(t, frame, value.axes) ? ef_t_name_load(t, value.level, base, text)
+                                                : ef_t_name(t, value.level, base, text);
     value.zero = value.axes;
     return value;
 }

@@ -9,7 +9,8 @@
  * computed once, in a frame of their own; another frame reads them by adding axes of length 1.
  *
  * Text is printed to the LEVEL that a value depends on: 0 is the body of the kernel, each open loop is one more. What
- * an outer level needs is thus printed before the loop, whenever it is asked for. */
+ * an outer level needs is thus printed before the loop, whenever it is asked for. Before all of level 0 stands what is
+ * loaded there: a reduction waits for all threads, and a load after it would begin only then. */
 #ifndef EF_CODEGEN_TRITON_PRINT_H
 #define EF_CODEGEN_TRITON_PRINT_H
 
@@ -110,6 +111,8 @@ typedef struct {
     EF_VEC(t_scalar) scalars; /* what indices are made of, besides aranges */
     unsigned level;           /* of the innermost open loop */
     ef_strbuf body[T_MAX_LEVELS];
+    ef_strbuf loads;               /* of level 0, and what they need: before the rest of it */
+    bool looping;                  /* it has a loop that is printed as one */
     uint32_t serial[T_MAX_LEVELS]; /* how often each level was opened: names of earlier times are gone */
     t_memo elements, texts;        /* by node and indices; by text */
     unsigned counter;              /* of names */
@@ -180,6 +183,10 @@ const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *exp
  * it was filled in. */
 uint32_t ef_t_recall(ef_t *t, t_memo *memo, const void *key, size_t size);
 void ef_t_remember(ef_t *t, t_memo *memo, uint32_t at, t_value value);
+/* The same for what is made of positions alone, and for loads: of level 0 they stand before all else. An expression is
+ * always named in the same way. */
+const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char *expression);
+void ef_t_line_load(ef_t *t, const char *line);
 /* The level of the scalars in an index. */
 unsigned ef_t_level(ef_t *t, ef_index index);
 t_type ef_t_type(ef_dtype dtype);

@@ -138,15 +138,33 @@ void ef_t_remember(ef_t *t, t_memo *memo, uint32_t at, t_value value)
     memo->serial.at[at] = t->serial[value.level];
 }
 
-const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *expression)
+void ef_t_line_load(ef_t *t, const char *line)
+{
+    ef_strbuf_printf(&t->loads, "    %s\n", line);
+}
+
+static const char *name(ef_t *t, bool load, unsigned level, const char *base, const char *expression)
 {
     uint32_t at = ef_t_recall(t, &t->texts, expression, strlen(expression));
     if (t->texts.value.at[at].text)
         return t->texts.value.at[at].text;
-    const char *name = ef_t_text(t, "%s_%u", base, t->counter++);
-    ef_t_line(t, level, "%s = %s", name, expression);
-    ef_t_remember(t, &t->texts, at, (t_value){.text = name, .level = level});
-    return name;
+    const char *made = ef_t_text(t, "%s_%u", base, t->counter++);
+    if (load && level == 0)
+        ef_t_line_load(t, ef_t_text(t, "%s = %s", made, expression));
+    else
+        ef_t_line(t, level, "%s = %s", made, expression);
+    ef_t_remember(t, &t->texts, at, (t_value){.text = made, .level = level});
+    return made;
+}
+
+const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *expression)
+{
+    return name(t, false, level, base, expression);
+}
+
+const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char *expression)
+{
+    return name(t, true, level, base, expression);
 }
 
 unsigned ef_t_level(ef_t *t, ef_index index)

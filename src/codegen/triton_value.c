@@ -39,10 +39,10 @@ static t_value positions(ef_t *t, const t_frame *frame, const ef_knode *node, co
         return ef_t_constant((double)constant);
     t_value value = {.type = narrow ? T_INT : T_LONG, .axes = axes_of(t, frame, at), .level = ef_t_level(t, at)};
     const char *text = ef_t_index(t, at);
-    value.text = ef_t_name(t, value.level, "at",
-                           !narrow && value.axes ? ef_t_text(t, "(%s).to(tl.int64)", text)
-                           : narrow && t->wide   ? ef_t_text(t, "tl.cast(%s, tl.int32)", text)
-                                                 : text);
+    value.text = ef_t_name_load(t, value.level, "at",
+                                !narrow && value.axes ? ef_t_text(t, "(%s).to(tl.int64)", text)
+                                : narrow && t->wide   ? ef_t_text(t, "tl.cast(%s, tl.int32)", text)
+                                                      : text);
     return value;
 }
 

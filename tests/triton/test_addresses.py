@@ -53,3 +53,27 @@ def test_offsets_do_not_overflow_within_a_tile(batch, heads):
         for name, offsets in found[1].items():
             if name.startswith("off_"):
                 assert torch.equal(found[0][name].double(), offsets), (name, kernel)
+
+
+def lines_of(file, *arguments):
+    source = modules.emit(f"tests/{file}.ef", *arguments)
+    return [line.strip() for line in source.split("@triton.jit")[-1].splitlines()]
+
+
+def first(lines, *parts):
+    return next(i for i, line in enumerate(lines) if all(part in line for part in parts))
+
+
+def test_loads_stand_before_the_reductions_that_threads_wait_in():
+    lines = lines_of("derivations/ngpt_b16_rows")
+    loads = [i for i, line in enumerate(lines) if "tl.load(" in line]
+    assert len(loads) == 3
+    assert max(loads) < first(lines, "tl.sum(")
+
+
+def test_little_is_loaded_before_a_loop_for_what_comes_after_it():
+    """A bias is; a tile as large as the result would take registers all the while."""
+    bias = lines_of("derivations/layernorm_gemm_b16_two_kernels", "--schedule", "unit=1,warps=2")
+    assert first(bias, "tl.load(", "c_ptr") < first(bias, "for ", "tl.range(") < first(bias, "tl.dot(")
+    part = lines_of("triton/programs/residual", "--schedule", "unit=1,warps=1")
+    assert first(part, "for ", "tl.range(") < first(part, "tl.dot(") < first(part, "tl.load(", "r_ptr")
