@@ -908,6 +908,12 @@ void ef_policy_free(ef_policy_state *s)
     free(s);
 }
 
+void ef_policy_forget(ef_policy_state *s)
+{
+    if (s->storable.count)
+        memset(s->storable.at, 0, s->storable.count * sizeof *s->storable.at);
+}
+
 void ef_policy_update(const ef_scope *scope)
 {
     update_cones(scope);

@@ -27,6 +27,8 @@ void ef_policy_free(ef_policy_state *state);
 /* Recomputes what is storable, and introduces tuples for reductions that may fuse. Classes whose standing changed are
  * marked as changed, so that incremental matching looks at them again. */
 void ef_policy_update(const ef_scope *scope);
+/* Nodes were set aside: what is storable is asked anew in the next update. */
+void ef_policy_forget(ef_policy_state *state);
 /* The index that application records of the policy's own structural step (tuple introduction) carry. */
 #define EF_RULE_TUPLE_INTRO (EF_NONE - 1)
 

@@ -107,8 +107,10 @@ bool ef_search_bring_back(ef_search *s)
 bool ef_search_saturate(ef_search *s, ef_diag *diag)
 {
     double start = ef_seconds();
-    if (!s->everything && !s->stats && has_products(s) && saves_much(s) && run_algebra(s))
+    if (!s->everything && !s->stats && has_products(s) && saves_much(s) && run_algebra(s)) {
         s->aside = ef_waste_find(s->graph, s->output, s->outputs, ef_egraph_set_aside);
+        ef_policy_forget(s->policy);
+    }
     ef_limits limits = s->limits;
     if (limits.time_limit > 0) /* 0 would be none */
         limits.time_limit = fmax(limits.time_limit - (ef_seconds() - start), 1e-3);
