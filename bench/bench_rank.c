@@ -32,8 +32,6 @@
 
 #define KEEP 256u
 #define SEARCH_S 60.0
-#define EVENT_US 2.9 /* of a kernel's own time, where a program has several: the event after it */
-#define LEAST_US 0.1
 
 /* What was thought, and what it took. */
 typedef struct {
@@ -139,10 +137,9 @@ static double took(const ef_family *f, const ef_store_result *r, const json_t *l
     uint32_t kernels = f->graph->kernels.count;
     if (strcmp(r->status, "fine") != 0)
         return 0;
-    return kernels == 1 ? r->us
-           : json_array_size(list) == kernels
-               ? fmax(LEAST_US, json_number_value(json_array_get(list, kernel)) - EVENT_US)
-               : 0;
+    return kernels == 1                       ? r->us
+           : json_array_size(list) == kernels ? json_number_value(json_array_get(list, kernel))
+                                              : 0;
 }
 
 static void take_kernels(study *s, const ef_store_result *r, const uint32_t *choice, const ef_schedule *schedule,
