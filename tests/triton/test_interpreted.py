@@ -22,6 +22,8 @@ def settings(text, random):
     sliced = set(re.findall(r"slice\[-?\d+, \d+:(\d+)\]", text))  # up to their ends: those keep their extents
     dims = [name for name, extent in extents.items() if extent not in sliced]
     few = {name: random.choice((2, 3)) for name in dims if name[0] in "bhg"}
+    if "concat[" in text:  # extents that are sums of others: heads and positions are none
+        dims = [name for name in dims if name in few or name == "s"]
     sizes = [f"{name}={few.get(name) or random.choice(EXTENTS)}" for name in dims]
     tiles = {f"{name}.{level}": random.choice(TILES) for name in extents for level in (0, 1)}
     return ["--dims", ",".join(sizes)] if sizes else [], tiles
