@@ -6,8 +6,12 @@
  * bodies in one block can be in each other's way with. Other kernels stay apart: two accumulators with nothing in
  * common only take each other's room.
  *
- * And a kernel of one block that computes single numbers from few is computed by each block of those that read them:
- * that takes less than a launch and a wait for memory. */
+ * A kernel of one block that computes single numbers from few is computed by each block of those that read them: that
+ * takes less than a launch and a wait for memory.
+ *
+ * And a kernel that computes element by element is one with the first that reads its result, where a block of that one
+ * reads few of the elements and few other blocks read the same: a residual update with the norm after it. The result is
+ * stored too where others read it (paper, section 7.3). */
 #include <math.h>
 #include <string.h>
 
@@ -15,13 +19,22 @@
 
 #define FEW_ELEMENTS 512.0 /* that a kernel reads to be computed in all blocks of another one */
 #define FEW_READERS 4u
-#define SHARED_PART 0.4 /* of what the loops of one of the kernels read, at least */
+#define FEW_SUMMED 32       /* elements of a sum, in a chain; blocks that compute the same */
+#define FEW_COMPUTED 4096.0 /* elements that a block computes for itself, and stores */
+#define SHARED_PART 0.4     /* of what the loops of one of the kernels read, at least */
+
+/* How two kernels become one. */
+typedef enum {
+    MERGE_BESIDE,  /* both bodies in each block of one grid */
+    MERGE_ABSORBS, /* what the first stores is computed where the second reads it, all of it, and not stored */
+    MERGE_CHAINS   /* … the tile that is read; and stored */
+} merge_kind;
 
 typedef struct {
     ef_kgraph *g;
     uint32_t at[2]; /* the kernels, the earlier one first */
     unsigned into;  /* which of them has the grid and the parameters of the result */
-    bool absorbs;   /* what the first stores is computed where the second reads it */
+    merge_kind kind;
     const ef_kernel *from[2];
     ef_kernel *to;
     ef_kid *node[2];      /* by node: its copy */
@@ -319,12 +332,157 @@ static uint64_t copy_attr(const merging *m, unsigned side, const ef_knode *n)
     return (uint64_t)m->loop[side][loop] << 8 | leaf;
 }
 
+static uint32_t *numbers(uint32_t count)
+{
+    uint32_t *list = ef_xcalloc(count + 1, sizeof *list);
+    memset(list, 0xff, (count + 1) * sizeof *list);
+    return list;
+}
+
+/* ---- the tile that a block reads of what another kernel stores ---- */
+
+/* The iterators, of the new kernel, that cut a tile, by variable. */
+typedef struct {
+    unsigned count;
+    ef_var var[EF_MAX_RANK];
+    uint32_t iter[EF_MAX_RANK];
+} cuts;
+
+static uint32_t cut_along(const cuts *c, ef_var var)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        if (c->var[i] == var)
+            return c->iter[i];
+    return EF_NONE;
+}
+
+/* Cuts dimensions along their first variables. False when one is not to be cut so. */
+static bool cut_dims(const merging *m, const cuts *c, ef_knode *n)
+{
+    const ef_var *atom;
+    unsigned done = 0;
+    for (unsigned i = 0; i < n->rank; i++) {
+        unsigned atoms = ef_dim_atoms(m->g->ctx, n->dim[i].dim, &atom);
+        n->dim[i].cut = atoms ? cut_along(c, atom[0]) : EF_NONE;
+        done += n->dim[i].cut != EF_NONE;
+    }
+    return done == c->count;
+}
+
+/* Whether a node of the second kernel is what the first stores, seen through views and in other shapes. */
+static bool reads_chained(const merging *m, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(m->from[1], id);
+    while (n->op == EF_VIEW || n->op == EF_RESHAPE)
+        n = ef_kernel_node(m->from[1], n->child[0]);
+    return m->kind == MERGE_CHAINS && n->op == EF_K_BUFFER && n->attr == m->from[0]->stores.at[0].buffer;
+}
+
+/* Whether a node moves elements of what is computed of it: those of a tile that is computed lie where they are. */
+static bool moves_chained(const merging *m, ef_kid id)
+{
+    const ef_kernel *k = m->from[1];
+    const ef_knode *n = ef_kernel_node(k, id);
+    if (m->kind != MERGE_CHAINS || !ef_knode_moves(n) || n->op == EF_RESHAPE)
+        return false;
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed), chained = false;
+    ef_kernel_need(k, id, needed);
+    for (ef_kid i = 0; i < ef_kernel_nodes(k); i++)
+        chained = chained || (needed[i] && reads_chained(m, i));
+    free(needed);
+    return chained;
+}
+
+static bool cuts_along(const ef_kernel *k, ef_var var)
+{
+    for (uint32_t i = 0; i < k->grid; i++)
+        if (ef_axis_var(k->iters.at[i].axis) == var)
+            return true;
+    return false;
+}
+
+/* Whether a tile of what the first kernel stores is little, and few blocks of the second compute the same. */
+static bool is_little(const merging *m, const cuts *c)
+{
+    double elements = 1, again = 1;
+    for (uint32_t i = 0; i < m->from[0]->grid; i++) {
+        ef_var var = ef_axis_var(m->from[0]->iters.at[i].axis);
+        double extent = (double)ef_var_at(m->g->ctx, var)->extent;
+        bool whole = cut_along(c, var) == EF_NONE;
+        elements *= whole ? extent : 1;
+        again *= whole && cuts_along(m->to, var) ? extent : 1;
+    }
+    return elements <= FEW_COMPUTED && again <= FEW_SUMMED;
+}
+
+/* What the first kernel stores, computed for a tile; fails when it cannot be cut so. */
+static ef_kid compute_tile(merging *m, const cuts *c)
+{
+    const ef_kernel *k = m->from[0];
+    free(m->node[0]); /* what was copied is of another tile */
+    m->node[0] = numbers(ef_kernel_nodes(k));
+    for (uint32_t i = 0; i < k->grid; i++)
+        m->iter[0][i] = cut_along(c, ef_axis_var(k->iters.at[i].axis));
+    m->failed = m->failed || !is_little(m, c);
+    ef_kid id = copy_node(m, 0, k->stores.at[0].value);
+    if (m->failed)
+        return EF_NONE;
+    ef_knode made = *ef_kernel_node(m->to, id), wanted = made;
+    m->failed = !cut_dims(m, c, &wanted);
+    for (unsigned i = 0; i < made.rank; i++)
+        m->failed = m->failed || made.dim[i].cut != wanted.dim[i].cut;
+    return m->failed ? EF_NONE : id;
+}
+
+static ef_kid reshape_tile(merging *m, ef_kid id, const cuts *c)
+{
+    ef_knode n = *ef_kernel_node(m->from[1], id);
+    if (n.op == EF_K_BUFFER)
+        return compute_tile(m, c);
+    ef_kid child = reshape_tile(m, n.child[0], c);
+    if (n.op == EF_VIEW || m->failed)
+        return child;
+    n.child[0] = child;
+    m->failed = !cut_dims(m, c, &n);
+    return m->failed ? EF_NONE : ef_kernel_intern(m->to, n);
+}
+
+static ef_kid copy_read(merging *m, ef_kid id)
+{
+    const ef_knode *n = ef_kernel_node(m->from[1], id);
+    cuts c = {0};
+    const ef_var *atom;
+    for (unsigned i = 0; i < n->rank; i++)
+        if (n->dim[i].cut != EF_NONE && ef_dim_atoms(m->g->ctx, n->dim[i].dim, &atom)) {
+            c.var[c.count] = atom[0];
+            c.iter[c.count++] = m->iter[1][n->dim[i].cut];
+        }
+    return reshape_tile(m, id, &c);
+}
+
+/* Whether a node is its operand: a view that cuts nothing any more. */
+static bool is_operand(const merging *m, const ef_knode *n)
+{
+    const ef_knode *operand = n->op == EF_VIEW ? ef_kernel_node(m->to, n->child[0]) : NULL;
+    bool same = operand != NULL;
+    for (unsigned i = 0; same && i < n->rank; i++)
+        same = n->dim[i].cut == operand->dim[i].cut;
+    return same;
+}
+
 static ef_kid copy_node(merging *m, unsigned side, ef_kid id)
 {
     ef_knode n = *ef_kernel_node(m->from[side], id);
     if (m->node[side][id] != EF_NONE || m->failed)
         return m->node[side][id];
-    for (uint32_t i = 0; i < m->from[0]->stores.count && side == 1 && m->absorbs && n.op == EF_K_BUFFER; i++)
+    if (side == 1 && reads_chained(m, id))
+        return m->node[1][id] = copy_read(m, id);
+    if (side == 1 && moves_chained(m, id)) {
+        m->failed = true;
+        return EF_NONE;
+    }
+    bool absorbs = side == 1 && m->kind == MERGE_ABSORBS && n.op == EF_K_BUFFER;
+    for (uint32_t i = 0; i < m->from[0]->stores.count && absorbs; i++)
         if (m->from[0]->stores.at[i].buffer == n.attr)
             return m->node[1][id] = copy_node(m, 0, m->from[0]->stores.at[i].value);
     if (n.op == EF_K_RESULT) {
@@ -341,6 +499,8 @@ static ef_kid copy_node(merging *m, unsigned side, ef_kid id)
     n.attr = copy_attr(m, side, &n);
     for (unsigned i = 0; i < n.rank; i++)
         n.dim[i].cut = n.dim[i].cut == EF_NONE ? EF_NONE : m->iter[side][n.dim[i].cut];
+    if (is_operand(m, &n))
+        return m->node[side][id] = n.child[0];
     ef_kid copy = ef_kernel_intern(m->to, n);
     if (!m->to->names.at[copy])
         m->to->names.at[copy] = m->from[side]->names.at[id];
@@ -390,17 +550,31 @@ static void copy_stores(merging *m, unsigned side)
     }
 }
 
-static uint32_t *numbers(uint32_t count)
+/* What the first kernel of a chain stores, by the blocks of the second: of those that have the same tile the first. */
+static void store_chained(merging *m)
 {
-    uint32_t *list = ef_xcalloc(count + 1, sizeof *list);
-    memset(list, 0xff, (count + 1) * sizeof *list);
-    return list;
+    ef_kstore store = m->from[0]->stores.at[0];
+    cuts c = {0};
+    for (uint32_t i = 0; i < m->to->grid; i++) {
+        ef_var var = ef_axis_var(m->to->iters.at[i].axis);
+        bool cut = false;
+        for (uint32_t k = 0; k < m->from[0]->grid; k++)
+            cut = cut || ef_axis_var(m->from[0]->iters.at[k].axis) == var;
+        if (cut) {
+            c.var[c.count] = var;
+            c.iter[c.count++] = i;
+        } else {
+            store.once |= UINT64_C(1) << i;
+        }
+    }
+    store.value = compute_tile(m, &c);
+    ef_vec_push(&m->to->stores, store);
 }
 
 /* Kernels a and b as one; or b alone, with what it reads of a computed in it. */
-static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b, bool absorbs)
+static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b, merge_kind kind)
 {
-    merging m = {.g = g, .at = {a, b}, .into = absorbs, .absorbs = absorbs};
+    merging m = {.g = g, .at = {a, b}, .into = kind != MERGE_BESIDE, .kind = kind};
     ef_kernel *k = m.to = ef_xcalloc(1, sizeof *k);
     m.from[0] = g->kernels.at[a];
     m.from[1] = g->kernels.at[b];
@@ -419,11 +593,13 @@ static ef_kernel *merge(ef_kgraph *g, uint32_t a, uint32_t b, bool absorbs)
     }
     for (uint32_t i = 0; i < k->grid; i++)
         ef_vec_push(&k->iters, m.from[m.into]->iters.at[i]);
-    if (!absorbs)
+    if (kind == MERGE_BESIDE) {
         find_partners(&m);
-    if (!absorbs)
         copy_stores(&m, 0);
+    }
     copy_stores(&m, 1);
+    if (kind == MERGE_CHAINS && !m.failed)
+        store_chained(&m);
     for (unsigned side = 0; side < 2; side++) {
         free(m.node[side]);
         free(m.iter[side]);
@@ -487,7 +663,7 @@ static bool merge_some(ef_kgraph *g)
     bool merged = false;
     for (uint32_t b = 1; b < g->kernels.count && !merged; b++)
         for (uint32_t a = 0; a < b && !merged; a++) {
-            ef_kernel *k = waits(after, words, b, a) || !suit(g, a, b) ? NULL : merge(g, a, b, false);
+            ef_kernel *k = waits(after, words, b, a) || !suit(g, a, b) ? NULL : merge(g, a, b, MERGE_BESIDE);
             merged = k != NULL;
             if (merged)
                 replace(g, a, b, k, after, words);
@@ -567,7 +743,7 @@ static bool absorb(ef_kgraph *g, uint32_t at)
             reader[count++] = i;
         }
     for (bool fine = true; fine && done < count; done += fine) {
-        with[done] = merge(g, at, reader[done], true);
+        with[done] = merge(g, at, reader[done], MERGE_ABSORBS);
         fine = with[done] != NULL;
     }
     for (uint32_t i = 0; i < done; i++)
@@ -582,10 +758,76 @@ static bool absorb(ef_kgraph *g, uint32_t at)
     return done == count;
 }
 
+/* ---- chains ---- */
+
+/* Whether a kernel computes its one result element by element, but for sums of few. */
+static bool is_elementwise(const ef_kgraph *g, const ef_kernel *k)
+{
+    bool simple = k->loops.count == 0 && k->grid > 0 && k->stores.count == 1 && k->stores.at[0].leads == 0 &&
+                  k->stores.at[0].once == 0;
+    for (ef_kid id = 0; simple && id < ef_kernel_nodes(k); id++) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        unsigned summed = n->op == EF_REDUCE ? ef_attr_reduce_at(n->attr) : 0;
+        if (n->op == EF_REDUCE || n->op == EF_TILE_MATMUL)
+            simple = ef_dim_extent(g->ctx, ef_kernel_node(k, n->child[0])->dim[summed].dim) <= FEW_SUMMED;
+        else
+            simple = n->op == EF_K_BUFFER || n->op == EF_VIEW ||
+                     (n->op < EF_OP_COUNT && (ef_op_pointwise((ef_op)n->op) || ef_ops[n->op].class == EF_LEAF ||
+                                              ef_ops[n->op].class == EF_SHAPE));
+    }
+    return simple;
+}
+
+/* Whether the blocks of a kernel lie along whole dimensions, all parts of which are there. */
+static bool plain_grid(const ef_kgraph *g, const ef_kernel *k)
+{
+    bool plain = k->grid > 0;
+    for (uint32_t i = 0; plain && i < k->grid; i++) {
+        plain = k->iters.at[i].outer == EF_NONE && ef_axis_level(k->iters.at[i].axis) == 0;
+        for (uint32_t p = 0; p < g->parts.count; p++)
+            plain = plain && g->parts.at[p].axis != k->iters.at[i].axis;
+    }
+    return plain;
+}
+
+/* Whether few blocks of y, that differ in what x knows nothing of, would compute the same of what x stores. */
+static bool suit_as_chain(const ef_kgraph *g, const ef_kernel *x, const ef_kernel *y)
+{
+    double again = 1;
+    for (uint32_t i = 0; i < y->grid; i++) {
+        ef_var var = ef_axis_var(y->iters.at[i].axis);
+        again *= cuts_along(x, var) ? 1 : (double)ef_var_at(g->ctx, var)->extent;
+    }
+    return again <= FEW_SUMMED && plain_grid(g, y) && reads(y, x);
+}
+
+static bool chain_some(ef_kgraph *g)
+{
+    uint32_t words = (g->kernels.count + 63) / 64, count = g->kernels.count;
+    uint64_t *after = find_dependencies(g, words);
+    bool merged = false;
+    for (uint32_t a = 0; a < count && !merged; a++) {
+        bool simple = is_elementwise(g, g->kernels.at[a]) && plain_grid(g, g->kernels.at[a]);
+        for (uint32_t b = a + 1; simple && b < count && !merged; b++) {
+            bool between = !suit_as_chain(g, g->kernels.at[a], g->kernels.at[b]);
+            for (uint32_t c = a + 1; c < b && !between; c++)
+                between = waits(after, words, b, c) && waits(after, words, c, a);
+            ef_kernel *k = between ? NULL : merge(g, a, b, MERGE_CHAINS);
+            merged = k != NULL;
+            if (merged)
+                replace(g, a, b, k, after, words);
+        }
+    }
+    free(after);
+    return merged;
+}
+
 void ef_merge_kernels(ef_kgraph *g)
 {
     for (uint32_t i = 0; i < g->kernels.count;)
         i += !(is_small(g, g->kernels.at[i]) && absorb(g, i));
+    while (chain_some(g)) {
+    }
     while (merge_some(g)) {
     }
 }
