@@ -468,6 +468,7 @@ static void count_product(block *b, const ef_knode *n)
     }
     double terms = batch * ef_padded(rows) * ef_padded(columns) * ef_padded(depth);
     b->lanes_us += often * lanes_us(b, 3 * terms); /* spread over the lanes, multiplied, added */
+    add_step(b, n, LATENCY_US * (ef_room_term_parts(terms, ef_padded(depth)) - 1)); /* each loads what it needs */
 }
 
 static void count_work(block *b)

@@ -118,6 +118,14 @@ static bool goes_in_parts(const staging *t, const ef_knode *n, double *part)
     return now < depth;
 }
 
+double ef_room_term_parts(double terms, double depth)
+{
+    double parts = 1;
+    for (; terms > PART && depth > LEAST_ROWS; depth /= 2, terms /= 2)
+        parts *= 2;
+    return parts;
+}
+
 double ef_room_parts(const ef_sizes *z, const ef_knode *product)
 {
     double part;

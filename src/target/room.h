@@ -26,6 +26,8 @@ typedef struct {
 ef_room ef_room_of(const ef_kgraph *graph, const ef_schedule *schedule, uint32_t kernel, const ef_target *target);
 /* In how many parts of its inner dimension a product goes, because its operands are too large: a loop of its own. */
 double ef_room_parts(const ef_sizes *z, const ef_knode *product);
+/* The same of one outside of the matrix unit with so many terms, padded, summed up over a padded depth. */
+double ef_room_term_parts(double terms, double depth);
 /* What is needed most, as a part of what there is: more than 1 does not fit. */
 double ef_room_excess(const ef_room *room, const ef_target *target);
 /* Always of a CPU. */
