@@ -189,6 +189,10 @@ uint64_t ef_sched_blocks(const ef_kgraph *g, const ef_schedule *s, const ef_kern
 
 uint64_t ef_sched_value(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel, ef_param_kind kind)
 {
+    /* Costs ask often: what is chosen for a kernel as a whole stands last, kernel by kernel (form.c). */
+    uint32_t behind = (g->kernels.count - kernel) * (EF_PARAM_KINDS - 1), likely = g->params.count - behind + kind - 1;
+    if (likely < g->params.count && g->params.at[likely].kind == kind && g->params.at[likely].kernel == kernel)
+        return s->value[likely];
     for (uint32_t i = 0; i < g->params.count; i++)
         if (g->params.at[i].kind == kind && g->params.at[i].kernel == kernel)
             return s->value[i];

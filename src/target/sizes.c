@@ -59,7 +59,9 @@ ef_sizes ef_sizes_of(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel)
 
 double ef_padded(double extent)
 {
-    return exp2(ceil(log2(extent < 1 ? 1 : extent) - 1e-9));
+    int exponent;
+    double part = frexp(extent < 1 ? 1 : extent, &exponent); /* from a half on, below one */
+    return ldexp(1, part <= 0.5 * (1 + 1e-9) ? exponent - 1 : exponent);
 }
 
 double ef_extent(const ef_sizes *z, const ef_kdim *d)
