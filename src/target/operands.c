@@ -6,8 +6,8 @@
 typedef struct {
     const ef_kgraph *g;
     const ef_kernel *k;
-    const bool *needed;
-    bool *seen; /* by node, of one operand */
+    const bool *elsewhere; /* by node: see find_elsewhere */
+    bool *seen;            /* by node, of one operand */
 } search;
 
 static bool is_pointwise(const ef_knode *n)
@@ -21,27 +21,22 @@ static bool is_loaded(const search *s, ef_kid id)
     return ef_kernel_reads(s->g, s->k, id, reads) > 0;
 }
 
-/* Whether a loop hands it on to its next iteration. */
-static bool is_carried(const ef_kernel *k, ef_kid id)
+/* By node: whether a sum or a state is made of it, otherwise than by products. Users have higher numbers. */
+static bool *find_elsewhere(const ef_kernel *k, const bool *needed)
 {
+    uint32_t count = ef_kernel_nodes(k);
+    bool *elsewhere = ef_xcalloc(count + 1, sizeof *elsewhere), *ends = ef_xcalloc(count + 1, sizeof *ends);
     for (uint32_t i = 0; i < k->loops.count; i++)
         for (unsigned leaf = 0; leaf < k->loops.at[i].leaves; leaf++)
-            if (k->loops.at[i].next[leaf] == id)
-                return true;
-    return false;
-}
-
-/* Whether a sum or a state is made of a node, otherwise than by products. */
-static bool goes_elsewhere(const search *s, ef_kid id)
-{
-    for (ef_kid user = id + 1; user < ef_kernel_nodes(s->k); user++) {
-        const ef_knode *n = ef_kernel_node(s->k, user);
-        for (unsigned i = 0; s->needed[user] && i < n->count; i++)
-            if (n->child[i] == id &&
-                (n->op == EF_REDUCE || (is_pointwise(n) && (is_carried(s->k, user) || goes_elsewhere(s, user)))))
-                return true;
+            ends[k->loops.at[i].next[leaf]] = true;
+    for (ef_kid id = count; id-- > 0;) {
+        const ef_knode *n = ef_kernel_node(k, id);
+        bool hands = n->op == EF_REDUCE || (is_pointwise(n) && (ends[id] || elsewhere[id]));
+        for (unsigned i = 0; needed[id] && hands && i < n->count; i++)
+            elsewhere[n->child[i]] = true;
     }
-    return false;
+    free(ends);
+    return elsewhere;
 }
 
 static void walk(const search *s, ef_kid id, ef_operand *out)
@@ -52,7 +47,7 @@ static void walk(const search *s, ef_kid id, ef_operand *out)
     s->seen[id] = true;
     if (is_loaded(s, id)) {
         ef_vec_push(&out->loads, id);
-        if (goes_elsewhere(s, id))
+        if (s->elsewhere[id])
             ef_vec_push(&out->shared, id);
         return;
     }
@@ -69,7 +64,8 @@ static void walk(const search *s, ef_kid id, ef_operand *out)
 
 void ef_operands_find(const ef_kgraph *graph, const ef_kernel *kernel, const bool *needed, ef_operands *out)
 {
-    search s = {graph, kernel, needed, NULL};
+    bool *elsewhere = find_elsewhere(kernel, needed);
+    search s = {graph, kernel, elsewhere, NULL};
     uint32_t count = ef_kernel_nodes(kernel);
     *out = (ef_operands){0};
     for (ef_kid id = 0; id < count; id++)
@@ -80,6 +76,7 @@ void ef_operands_find(const ef_kgraph *graph, const ef_kernel *kernel, const boo
             free(s.seen);
             ef_vec_push(&out->list, operand);
         }
+    free(elsewhere);
 }
 
 void ef_operands_free(ef_operands *operands)

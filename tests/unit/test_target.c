@@ -555,6 +555,32 @@ static void test_products_in_parts_wait_for_each(void **state)
     assert_true(whole > less + 4);
 }
 
+/* Each link of a chain before a product uses the one before it twice: there are more ways along it than can be walked.
+ */
+static void test_a_long_chain_is_walked_once(void **state)
+{
+    (void)state;
+    ef_strbuf text = {0};
+    ef_diag diag = {0};
+    ef_strbuf_puts(&text, "program chain\ndim m = 64\ndim k = 128\ndim n = 64\ninput x: f16[m, k]\ninput W: f16[k, n]\n"
+                          "t0 = partition[-1, k.1](replicate[n.0](partition[-2, m.0](x)))\n");
+    for (unsigned i = 0; i < 64; i++)
+        ef_strbuf_printf(&text, "t%u = mul(t%u, sigmoid(t%u))\n", i + 1, i, i);
+    ef_strbuf_puts(&text,
+                   "w = partition[-2, k.1](partition[-1, n.0](replicate[m.0](W)))\n"
+                   "output y = combination[-2, m.0](combination[-1, n.0](reduce[sum, k.1](tile_matmul(t64, w))))\n");
+    loaded l = {.ctx = ef_ctx_new()};
+    l.program = ef_program_parse(l.ctx, text.text, text.length, "chain.ef", &diag);
+    l.graph = l.program ? ef_kgraph_new(l.program, &diag) : NULL;
+    if (!l.graph)
+        fail_msg("%s", diag.text);
+    ef_schedule schedule = ef_schedule_default(l.graph, EF_BACKEND_TRITON, ef_target_named("h200")->units);
+    assert_true(cost(&l, &schedule, 0) > 0);
+    ef_schedule_free(&schedule);
+    ef_strbuf_free(&text);
+    release(&l);
+}
+
 /* A loop of one iteration is none: what stands in it is no tile beside those of the loop around it. */
 static void test_a_loop_of_one_iteration_takes_no_room(void **state)
 {
@@ -578,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_are_added_take_room),
         cmocka_unit_test(test_a_loop_of_one_iteration_takes_no_room),
         cmocka_unit_test(test_products_in_parts_wait_for_each),
+        cmocka_unit_test(test_a_long_chain_is_walked_once),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_first_schedules),
         cmocka_unit_test(test_names),
