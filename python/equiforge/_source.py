@@ -99,7 +99,8 @@ class KernelFailed(Exception):
 
 def build_launcher(kernel: Any) -> None:
     """Triton up to 3.6 has a C compiler build a launching function for each signature, a third of a second, when a
-    kernel is first launched: into the cache with it before that, where many processes do it side by side."""
+    kernel is first launched: into the cache with it before that, where many processes do it side by side. Later
+    versions have one launcher for all; the call is harmless then."""
     with contextlib.suppress(Exception):  # what is wrong shows with the launch
         from triton.backends.nvidia.driver import CudaLauncher
 

@@ -4,8 +4,9 @@
  * Counted are
  *   - what blocks load and store, each block its own tiles, again in each iteration of their loops: at the cache's
  * rate, and every tensor once at memory's; rows that are shorter than a sector of memory cost the sector;
- *   - how much of that a multiprocessor can have under way: stages times the tile of an iteration, of the blocks that
- *     are on it at one time, against the latency of memory;
+ *   - waiting: loads are asked for as many iterations ahead as there are stages, less one; an iteration takes at least
+ *     that part of their latency. With one stage, what a multiprocessor takes to load and to work is added to the
+ *     length of its blocks, divided among those that are on it at one time;
  *   - products, padded to what the matrix unit takes; other arithmetic on whole padded tiles; special functions;
  *   - requests: a row of a tile takes a multiprocessor as long as a whole line of memory, however short it is;
  *   - operands of products on the matrix unit that no four warps share: each warp reads and computes its own

@@ -1,7 +1,8 @@
 /* Whether a kernel's block can hold its tiles on a GPU: a schedule of which it is known beforehand that the compiler
  * refuses it, or spills whole tiles, need not be measured.
  *
- * Counted are, with tiles padded to powers of two as Triton's are,
+ * Counted are, with tiles padded to powers of two as Triton's are, and rows, columns and terms of products to at least
+ * 16 for the matrix unit, in all tiles that have these dimensions,
  *   - in registers: the largest tile that is computed, the states of a loop, the terms of products, and what each warp
  *     holds of the operands of a product on the matrix unit;
  *   - in shared memory: what a loop with products loads, for each of its stages but one (for all, where four warps work
