@@ -262,6 +262,23 @@ ef_index ef_index_part(ef_indexer *x, ef_index a, const ef_index *name, unsigned
     return intern(x, &part);
 }
 
+ef_index ef_index_rename(ef_indexer *x, ef_index a, ef_index name, ef_index other)
+{
+    sum s = sum_at(x, a), n = sum_at(x, name), o = sum_at(x, other), out = {.constant = s.constant};
+    uint32_t on = n.term[0].symbol;
+    for (unsigned i = 0; i < s.terms; i++) {
+        symbol at = x->symbols.at[s.term[i].symbol]; /* a copy: the others may move */
+        uint32_t as = s.term[i].symbol == on ? o.term[0].symbol : s.term[i].symbol;
+        if (at.kind != NAME && depends(x, at.operand, on)) {
+            ef_index operand = ef_index_rename(x, at.operand, name, other);
+            sum one = sum_at(x, of_symbol(x, at.kind, operand, at.by, at.limit, NULL));
+            as = one.term[0].symbol;
+        }
+        add_term(&out, as, s.term[i].coefficient);
+    }
+    return intern(x, &out);
+}
+
 /* ---- printing ---- */
 
 /* How a language writes what is no name; clamping is a function of the support code, or two of the language. */

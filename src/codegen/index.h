@@ -33,6 +33,8 @@ bool ef_index_coefficient(ef_indexer *x, ef_index a, ef_index name, int64_t *coe
 bool ef_index_depends(ef_indexer *x, ef_index a, ef_index name);
 /* The terms that depend on any of these variables; what is left is a minus it. */
 ef_index ef_index_part(ef_indexer *x, ef_index a, const ef_index *name, unsigned count);
+/* The same expression with another variable in place of this one, which has the same values. */
+ef_index ef_index_rename(ef_indexer *x, ef_index a, ef_index name, ef_index other);
 bool ef_index_is_const(const ef_indexer *x, ef_index a, int64_t *value);
 void ef_index_print(const ef_indexer *x, ef_index a, ef_strbuf *out); /* as C, with ef_clamp(value, limit) */
 void ef_index_print_triton(const ef_indexer *x, ef_index a, ef_strbuf *out);

@@ -200,8 +200,8 @@ const char *ef_t_open_part(ef_t *t, uint32_t axis, uint64_t part, t_frame *const
     const char *len = whole->cut == EF_NONE ? NULL : ef_t_iter_len(t, whole->cut, &level);
     ef_t_line_load(t, ef_t_text(t, "%s = tl.arange(0, %" PRIu64 ")", range, part));
     ef_t_open(t);
-    t_scalar scalar = {ef_index_name(t->ix, at, whole->room), t->level};
-    ef_vec_push(&t->scalars, scalar);
+    ef_index first = ef_index_name(t->ix, at, whole->room);
+    ef_t_scalar(t, first, whole->room);
     for (unsigned f = 0; f < frames; f++) {
         unsigned place = ef_t_find(frame[f], axis);
         if (place == T_MAX_AXES)
@@ -209,7 +209,7 @@ const char *ef_t_open_part(ef_t *t, uint32_t axis, uint64_t part, t_frame *const
         t_span *span = &frame[f]->at[place];
         span->pad = part;
         span->name = ef_index_name(t->ix, ef_t_spread(t, range, frame[f]->rank, place), part);
-        span->index = ef_index_add(t->ix, scalar.name, span->name);
+        span->index = ef_index_add(t->ix, first, span->name);
         span->mask = mask_of(t, whole, ef_t_text(t, "%s + %s", at, range), part, &level);
         span->level = t->level;
     }

@@ -25,9 +25,9 @@ static void plan_iter(ef_t *t, uint32_t at)
         return;
     }
     const char *base = iter->kind == EF_ITER_PICK ? "part" : ef_t_var_name(t, ef_axis_var(iter->axis));
-    uint64_t limit = iter->kind == EF_ITER_PICK ? whole : ef_sched_var(t->graph, t->schedule, ef_axis_var(iter->axis));
+    out->limit = iter->kind == EF_ITER_PICK ? whole : ef_sched_var(t->graph, t->schedule, ef_axis_var(iter->axis));
     out->name = ef_t_text(t, "at_%s_%" PRIu32, base, at);
-    out->start = out->variable = ef_index_name(t->ix, out->name, limit);
+    out->start = out->variable = ef_index_name(t->ix, out->name, out->limit);
     out->position = ef_index_div(t->ix, outer ? ef_index_sub(t->ix, out->start, outer->start) : out->start, out->room);
     if (!all)
         out->position = ef_index_name(t->ix, ef_t_text(t, "part_%s_%" PRIu32, base, at), trips);
@@ -92,9 +92,15 @@ void ef_t_region(ef_t *t, uint32_t region)
 
 /* ---- preparing ---- */
 
-/* Addresses of large buffers need 64 bits. */
+/* Addresses of large buffers need 64 bits, and so do as many positions. */
 static bool is_wide(const ef_t *t)
 {
+    for (ef_kid id = 0; id < ef_kernel_nodes(t->kernel); id++) {
+        const ef_knode *node = ef_kernel_node(t->kernel, id);
+        if (t->use[id].needed && node->op == EF_IOTA &&
+            ef_sched_dim(t->graph, t->schedule, node->dim[0].dim) > INT32_MAX)
+            return true;
+    }
     for (uint32_t i = 0; i < t->graph->buffers.count; i++)
         if (ef_sched_buffer(t->graph, t->schedule, i) > INT32_MAX)
             return true;

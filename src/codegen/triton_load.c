@@ -15,28 +15,47 @@
 
 #define MOST_INT 2147483647.0
 
-/* Offsets within a tile are numbers of 32 bits unless they can be too large: then the axes that make them so are
- * counted in 64. */
-static ef_index widened(ef_t *t, const t_frame *frame, ef_index tile)
+/* How much a variable below `limit` may add to an index. In a kernel of large buffers that is anything where the
+ * variable is divided. */
+static double most_of(ef_t *t, ef_index index, ef_index name, uint64_t limit)
 {
-    double most[T_MAX_AXES] = {0}, all = 0;
-    int64_t step[T_MAX_AXES] = {0};
+    int64_t step;
+    if (!ef_index_coefficient(t->ix, index, name, &step))
+        return t->wide ? HUGE_VAL : 0;
+    return fabs((double)step) * (double)(limit - 1);
+}
+
+/* Grid positions have 64 bits in a kernel of large buffers, other variables 32. */
+ef_index ef_t_wide_index(ef_t *t, const t_frame *frame, ef_index index)
+{
+    ef_index wide;
+    int64_t constant;
+    ef_index_is_const(t->ix, index, &constant);
+    double most[T_MAX_AXES], all = fabs((double)constant);
+    double least = all > MOST_INT / 2 ? 0 : MOST_INT / 2 / T_MAX_AXES; /* so little the others add together */
+    for (unsigned i = 0; i < frame->rank; i++)
+        all += most[i] = most_of(t, index, frame->at[i].name, frame->at[i].pad);
+    for (uint32_t i = 0; t->wide && i < t->scalars.count; i++)
+        all += most_of(t, index, t->scalars.at[i].name, t->scalars.at[i].limit);
+    if (all <= MOST_INT)
+        return index;
     for (unsigned i = 0; i < frame->rank; i++) {
-        if (ef_index_coefficient(t->ix, tile, frame->at[i].name, &step[i]))
-            most[i] = fabs((double)step[i]) * (double)(frame->at[i].pad - 1);
-        all += most[i];
-    }
-    for (unsigned i = 0; i < frame->rank && all > MOST_INT; i++) {
-        if (most[i] <= MOST_INT / T_MAX_AXES)
+        if (most[i] <= least)
             continue;
-        ef_strbuf name = {0};
-        ef_index_print_triton(t->ix, frame->at[i].name, &name);
-        ef_index wide = ef_index_name(t->ix, ef_t_text(t, "%s.to(tl.int64)", name.text), frame->at[i].pad);
-        tile = ef_index_sub(t->ix, tile, ef_index_scale(t->ix, frame->at[i].name, step[i]));
-        tile = ef_index_add(t->ix, tile, ef_index_scale(t->ix, wide, step[i]));
-        ef_strbuf_free(&name);
+        const char *name = ef_t_index(t, frame->at[i].name);
+        wide = ef_index_name(t->ix, ef_t_text(t, "%s.to(tl.int64)", name), frame->at[i].pad);
+        index = ef_index_rename(t->ix, index, frame->at[i].name, wide);
     }
-    return tile;
+    for (uint32_t i = 0; t->wide && i < t->scalars.count; i++) {
+        t_scalar scalar = t->scalars.at[i];
+        if (!ef_index_depends(t->ix, index, scalar.name))
+            continue;
+        /* A plain number in Triton's interpreter. */
+        const char *cast = ef_t_text(t, "tl.cast(%s, tl.int64)", ef_t_index(t, scalar.name));
+        wide = ef_index_name(t->ix, ef_t_name(t, scalar.level, "long", cast), scalar.limit);
+        index = ef_index_rename(t->ix, index, scalar.name, wide);
+    }
+    return index;
 }
 
 const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
@@ -55,10 +74,11 @@ const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
     t->reads[buffer] = true;
     *level = ef_t_level(t, address);
     if (!ef_index_is_const(t->ix, scalar, &constant) || constant != 0)
-        name = ef_t_text(t, "%s + (%s)", name, ef_t_index(t, scalar));
+        name = ef_t_text(t, "%s + (%s)", name, ef_t_index(t, ef_t_wide_index(t, frame, scalar)));
     if (*axes == 0)
         return name;
-    return ef_t_text(t, "%s + %s", name, ef_t_name_load(t, within, "off", ef_t_index(t, widened(t, frame, tile))));
+    return ef_t_text(t, "%s + %s", name,
+                     ef_t_name_load(t, within, "off", ef_t_index(t, ef_t_wide_index(t, frame, tile))));
 }
 
 /* ---- descriptors ---- */
@@ -100,6 +120,7 @@ static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
     unsigned column = step[1] == 1 ? 1 : 0, row = 1 - column;
     uint64_t columns = (uint64_t)step[row], all = ef_sched_buffer(t->graph, t->schedule, buffer);
     if (step[column] != 1 || step[row] <= 1 || columns * bytes % ALIGNMENT || all % columns ||
+        all / columns > INT32_MAX || columns > INT32_MAX || /* coordinates have 32 bits */
         frame->at[column].pad > columns || frame->at[column].pad * bytes < ALIGNMENT ||
         frame->at[0].pad * frame->at[1].pad * bytes < LEAST_BLOCK)
         return NULL;

@@ -185,7 +185,7 @@ static void print_segment(ef_t *t, uint32_t number, const leaf *l, const t_segme
     t_iter *iter = &t->iter[loop->iter];
     ef_strbuf left = {0}, right = {0};
     ef_t_open(t);
-    ef_vec_push(&t->scalars, ((t_scalar){iter->variable, t->level}));
+    ef_t_scalar(t, iter->variable, iter->limit);
     if (iter->len)
         ef_t_line(t, t->level, "%s = tl.minimum(%" PRIu64 ", %s - %s)", iter->len, iter->room,
                   ef_t_index(t, ef_t_outer_end(t, loop->iter)), iter->name);

@@ -10,7 +10,9 @@
  *
  * Text is printed to the LEVEL that a value depends on: 0 is the body of the kernel, each open loop is one more. What
  * an outer level needs is thus printed before the loop, whenever it is asked for. Before all of level 0 stands what is
- * loaded there: a reduction waits for all threads, and a load after it would begin only then. */
+ * loaded there: a reduction waits for all threads, and a load after it would begin only then. In a kernel with loops
+ * that holds for tiles of few elements a thread, which lie in registers meanwhile; the others, and rows that are padded
+ * for the matrix unit (ef_t_load_row), are loaded where they are used. */
 #ifndef EF_CODEGEN_TRITON_PRINT_H
 #define EF_CODEGEN_TRITON_PRINT_H
 
@@ -66,10 +68,10 @@ typedef struct {
 
 typedef struct {
     ef_index start, position; /* as in the C generator: the first position of its tile, and which tile it is */
-    ef_index variable;        /* the scalar variable `name` */
+    ef_index variable;        /* the scalar variable `name`, below `limit` */
     const char *name;         /* NULL: it takes one position and needs no variable */
     const char *len;          /* NULL: always `room` */
-    uint64_t room;
+    uint64_t room, limit;
     unsigned level;
 } t_iter;
 
@@ -86,6 +88,7 @@ typedef struct {
 typedef struct {
     ef_index name;
     unsigned level;
+    uint64_t limit; /* its values are below it */
 } t_scalar;
 
 /* Values that stand in the printed text already, by what they are. */
@@ -179,14 +182,16 @@ const char *ef_t_var_name(ef_t *t, ef_var var);
 const char *ef_t_buffer_name(ef_t *t, uint32_t buffer);
 /* A name for an expression at a level; the same expression has one name while its level is open. */
 const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *expression);
+/* The same for what is made of positions alone, and for loads: of level 0 they stand before all else. An expression is
+ * always named in the same way. */
+const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char *expression);
+void ef_t_line_load(ef_t *t, const char *line); /* of level 0, there */
 /* Where the value of a key is; its text is NULL when it is not printed, or no longer in scope. ef_t_remember says that
  * it was filled in. */
 uint32_t ef_t_recall(ef_t *t, t_memo *memo, const void *key, size_t size);
 void ef_t_remember(ef_t *t, t_memo *memo, uint32_t at, t_value value);
-/* The same for what is made of positions alone, and for loads: of level 0 they stand before all else. An expression is
- * always named in the same way. */
-const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char *expression);
-void ef_t_line_load(ef_t *t, const char *line);
+/* A variable of the open loop, below `limit`. */
+void ef_t_scalar(ef_t *t, ef_index name, uint64_t limit);
 /* The level of the scalars in an index. */
 unsigned ef_t_level(ef_t *t, ef_index index);
 t_type ef_t_type(ef_dtype dtype);
@@ -232,6 +237,9 @@ t_value ef_t_full(ef_t *t, const t_frame *frame, t_value value);
 /* A value in which everything beyond the lengths of these axes is `identity`. */
 t_value ef_t_masked(ef_t *t, const t_frame *frame, unsigned axes, t_value value, double identity);
 /* triton_load.c */
+/* The index with numbers of 64 bits in place of those that make it too large for 32: axes of the frame, variables of
+ * loops, whose 64-bit forms are named in the loops' bodies. Where it is divided, in a kernel of large buffers, all. */
+ef_index ef_t_wide_index(ef_t *t, const t_frame *frame, ef_index index);
 /* The pointer expression to an address, and the axes along which it varies. */
 const char *ef_t_pointer(ef_t *t, const t_frame *frame, uint32_t buffer, ef_index address, unsigned *axes,
                          unsigned *level);

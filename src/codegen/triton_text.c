@@ -167,6 +167,17 @@ const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char
     return name(t, true, level, base, expression);
 }
 
+void ef_t_scalar(ef_t *t, ef_index name, uint64_t limit)
+{
+    t_scalar scalar = {name, t->level, limit};
+    for (uint32_t i = 0; i < t->scalars.count; i++)
+        if (t->scalars.at[i].name == name) { /* of an earlier part of the same loop */
+            t->scalars.at[i] = scalar;
+            return;
+        }
+    ef_vec_push(&t->scalars, scalar);
+}
+
 unsigned ef_t_level(ef_t *t, ef_index index)
 {
     unsigned level = 0;

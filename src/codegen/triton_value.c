@@ -38,7 +38,7 @@ static t_value positions(ef_t *t, const t_frame *frame, const ef_knode *node, co
     if (ef_index_is_const(t->ix, at, &constant))
         return ef_t_constant((double)constant);
     t_value value = {.type = narrow ? T_INT : T_LONG, .axes = axes_of(t, frame, at), .level = ef_t_level(t, at)};
-    const char *text = ef_t_index(t, at);
+    const char *text = ef_t_index(t, ef_t_wide_index(t, frame, at));
     value.text = ef_t_name_load(t, value.level, "at",
                                 !narrow && value.axes ? ef_t_text(t, "(%s).to(tl.int64)", text)
                                 : narrow && t->wide   ? ef_t_text(t, "tl.cast(%s, tl.int32)", text)
@@ -66,7 +66,8 @@ static t_value concat(ef_t *t, const t_frame *frame, const ef_knode *node, const
             all = one;
         } else {
             unsigned level = ef_t_level(t, position);
-            const char *text = ef_t_text(t, "tl.where(%s < %s, %s, %s)", ef_t_index(t, position), ef_t_index(t, start),
+            const char *at = ef_t_index(t, ef_t_wide_index(t, frame, position));
+            const char *text = ef_t_text(t, "tl.where(%s < %s, %s, %s)", at, ef_t_index(t, start),
                                          ef_t_as(t, all, type), ef_t_as(t, one, type));
             level = all.level > level ? all.level : level;
             level = one.level > level ? one.level : level;
