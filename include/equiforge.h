@@ -308,7 +308,8 @@ typedef struct {
 typedef struct {
     double original_us, best_us; /* cold: the inputs are in no cache. On the CPU best_us is never above original_us;
                                   * on a GPU it may be, and `original` says so: what was given is PyTorch's there, whose
-                                  * time may be an estimate (`note`), or 0, where it takes more memory than there is */
+                                  * time may be an estimate (`note`), or not known, where it takes more memory than
+                                  * there is. original_us is 0 when that of one region is not known */
     double warm_us;              /* the same inputs again and again */
     double floor_us;             /* moving inputs and outputs alone takes that long */
     double rel_l2; /* the largest relative L2 error against float64, over several distributions of inputs */
@@ -395,12 +396,13 @@ EF_API equiforge_status equiforge_plan_prepare(equiforge_plan *plan, uint32_t re
 EF_API void equiforge_plan_call(equiforge_plan *plan, uint32_t region, void *const *in, void *const *out);
 
 typedef struct {
-    double us, original_us; /* of one call, cold: as implemented, and as given */
+    double us, original_us; /* of one call, cold: as implemented, and as given (0: not known) */
     double rel_l2;          /* with check: the largest relative L2 error, over several distributions of inputs */
     uint32_t uses;          /* how often the module calls it */
 } equiforge_region_result;
 
-/* Of a module: the sum of its regions over their uses, the largest error. What stays in PyTorch is not run. */
+/* Of a module: the sum of its regions over their uses (original_us is 0 when one is not known), the largest error. What
+ * stays in PyTorch is not run. */
 typedef struct {
     double us, original_us, rel_l2;
     size_t regions, externals;

@@ -41,6 +41,7 @@ equiforge_status equiforge_plan_run(equiforge_plan *plan, const equiforge_run_op
     const ef_plan *p = plan->plan;
     ef_diag *diag = ef_api_diag(plan->session);
     equiforge_region_result *region = ef_arena_alloc(ef_api_arena(&plan->result), p->regions * sizeof *region);
+    bool known = true;
     *result = (equiforge_plan_result){.region = region};
     for (uint32_t i = 0; i < p->steps; i++)
         result->externals += p->step[i].kind == EF_MS_EXTERNAL;
@@ -51,9 +52,11 @@ equiforge_status equiforge_plan_run(equiforge_plan *plan, const equiforge_run_op
         region[i] = (equiforge_region_result){found.us, found.original_us, found.rel_l2, uses(p, i)};
         result->regions = i + 1;
         result->us += region[i].uses * found.us;
+        known = known && found.original_us > 0;
         result->original_us += region[i].uses * found.original_us;
         result->rel_l2 = found.rel_l2 > result->rel_l2 ? found.rel_l2 : result->rel_l2;
     }
+    result->original_us = known ? result->original_us : 0;
     return EQUIFORGE_OK;
 }
 

@@ -28,7 +28,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Region:
-    """A part that was optimised: its code, and what was measured of it."""
+    """A part that was optimised: its code, and what was measured of it (times in microseconds, 0: not known)."""
 
     language: str
     source: str

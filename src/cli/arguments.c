@@ -32,6 +32,11 @@ int cli_report(const equiforge_session *session, equiforge_status status)
     return status;
 }
 
+json_t *cli_known(double x)
+{
+    return x > 0 && isfinite(x) ? json_real(x) : json_null();
+}
+
 bool cli_json(json_t *object)
 {
     char *text = json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12));

@@ -38,6 +38,8 @@ bool cli_is_one_file(const char *a, const char *b);
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The session's message on stderr. Returns the status. */
 int cli_report(const equiforge_session *session, equiforge_status status);
+/* A time or ratio as JSON; null where it is not known: what is no positive number. */
+json_t *cli_known(double x);
 /* Prints the object on stdout and frees it. False after a message when it has no JSON form. */
 bool cli_json(json_t *object);
 /* Flushes stdout. The status, or 1 after a message when the output cannot be written. */

@@ -79,12 +79,18 @@ static bool progress(void *user, const equiforge_progress *p)
 
 /* ---- results ---- */
 
+/* Of the original to the best. NAN: one of them is not known. */
+static double speedup_of(const equiforge_optimum *o)
+{
+    return o->original_us > 0 && o->best_us > 0 ? o->original_us / o->best_us : NAN;
+}
+
 static bool print_json(const equiforge_optimum *o)
 {
     return cli_json(json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:s, s:s, "
+        "{s:o, s:f, s:o, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:s, s:s, "
         "s:s, s:s}",
-        "original_us", o->original_us, "best_us", o->best_us, "speedup", o->original_us / o->best_us, "warm_us",
+        "original_us", cli_known(o->original_us), "best_us", o->best_us, "speedup", cli_known(speedup_of(o)), "warm_us",
         o->warm_us, "floor_us", o->floor_us, "kernels", (json_int_t)o->kernels, "rel_l2", o->rel_l2, "measured",
         (json_int_t)o->measured, "failed", (json_int_t)o->failed, "families", (json_int_t)o->families, "candidates",
         (json_int_t)o->candidates, "regions", (json_int_t)o->regions, "distinct", (json_int_t)o->distinct, "externals",
@@ -105,9 +111,14 @@ static const char *why_original(const equiforge_optimum *o)
 static void print_text(const char *file, const equiforge_optimum *o)
 {
     printf("%s on %s\n", file, o->device);
-    printf("  original    %.1f us\n", o->original_us);
-    printf("  best        %.1f us, %.2fx%s%s\n", o->best_us, o->original_us / o->best_us,
-           o->externals ? " (kernels only: external calls are not measured here)" : "", why_original(o));
+    if (o->original_us > 0)
+        printf("  original    %.1f us\n", o->original_us);
+    else
+        printf("  original    not measured\n");
+    printf("  best        %.1f us", o->best_us);
+    if (isfinite(speedup_of(o)))
+        printf(", %.2fx", speedup_of(o));
+    printf("%s%s\n", o->externals ? " (kernels only: external calls are not measured here)" : "", why_original(o));
     printf("  warm        %.1f us\n", o->warm_us);
     if (o->floor_us > 0)
         printf("  floor       %.1f us: the best is at %.2fx\n", o->floor_us, o->best_us / o->floor_us);

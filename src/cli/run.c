@@ -32,11 +32,12 @@ static bool print_plan_json(const equiforge_plan_result *r, bool check)
     json_t *regions = json_array();
     for (size_t i = 0; i < r->regions; i++) {
         const equiforge_region_result *one = &r->region[i];
-        json_array_append_new(regions, json_pack("{s:f, s:f, s:f, s:I}", "us", one->us, "original_us", one->original_us,
-                                                 "rel_l2", one->rel_l2, "uses", (json_int_t)one->uses));
+        json_array_append_new(regions, json_pack("{s:f, s:o, s:f, s:I}", "us", one->us, "original_us",
+                                                 cli_known(one->original_us), "rel_l2", one->rel_l2, "uses",
+                                                 (json_int_t)one->uses));
     }
-    json_t *object = json_pack("{s:f, s:f, s:I, s:o}", "us", r->us, "original_us", r->original_us, "external",
-                               (json_int_t)r->externals, "regions", regions);
+    json_t *object = json_pack("{s:f, s:o, s:I, s:o}", "us", r->us, "original_us", cli_known(r->original_us),
+                               "external", (json_int_t)r->externals, "regions", regions);
     if (check)
         json_object_set_new(object, "rel_l2", json_real(r->rel_l2));
     return cli_json(object);
@@ -44,8 +45,12 @@ static bool print_plan_json(const equiforge_plan_result *r, bool check)
 
 static void print_plan_text(const char *file, const equiforge_plan_result *r, bool check)
 {
-    printf("%s: %.1f us, as given %.1f us, %zu region%s\n", file, r->us, r->original_us, r->regions,
-           r->regions == 1 ? "" : "s");
+    printf("%s: %.1f us, as given ", file, r->us);
+    if (r->original_us > 0)
+        printf("%.1f us", r->original_us);
+    else
+        printf("not measured");
+    printf(", %zu region%s\n", r->regions, r->regions == 1 ? "" : "s");
     if (check)
         printf("relative L2 error %.3g\n", r->rel_l2);
     if (r->externals)

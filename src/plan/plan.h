@@ -26,9 +26,9 @@ typedef struct {
     const char *device;    /* who measured, with versions */
     uint32_t threads;      /* of a CPU that it was measured with; 0: none */
     uint32_t kernels, families;
-    uint64_t candidates, measured; /* found by the search; implementations that were timed */
-    bool original;                 /* nothing faster than the program as it was given was found */
-    double us, warm_us, original_us, floor_us;
+    uint64_t candidates, measured;             /* found by the search; implementations that were timed */
+    bool original;                             /* nothing faster than the program as it was given was found */
+    double us, warm_us, original_us, floor_us; /* 0: not known */
     double rel_l2; /* the largest relative L2 error against float64, over all distributions of inputs */
     uint32_t equations;
     const ef_equation *equation; /* the derivation; none: not derived, or `candidate` is `program` itself */

@@ -173,10 +173,12 @@ static void summary(ef_strbuf *out, const ef_plan *plan)
                    "inputs and outputs alone takes. Errors are against float64.</p>");
 }
 
+/* None of a time that is not known. */
 static void bar(ef_strbuf *out, const char *name, const char *class, double us, double most)
 {
-    ef_strbuf_printf(out, "<span>%s</span><div class=%s style=\"width:%.2f%%\" title=\"%.2f us\"></div>", name, class,
-                     most > 0 ? 100 * us / most : 0, us);
+    if (us > 0)
+        ef_strbuf_printf(out, "<span>%s</span><div class=%s style=\"width:%.2f%%\" title=\"%.2f us\"></div>", name,
+                         class, 100 * us / most, us);
 }
 
 /* How far from the roofline: floor, best and original, to scale. */
@@ -261,15 +263,26 @@ static void region(ef_strbuf *out, const ef_plan *plan, uint32_t number)
 
 /* ---- the page ---- */
 
+/* PyTorch runs it as it was given: its time is in no sum. */
+static bool is_unmeasured(const ef_plan_region *r)
+{
+    return strcmp(r->language, "torch") == 0;
+}
+
 static void header(ef_strbuf *out, const ef_plan *plan)
 {
     double original = 0, best = 0;
     uint32_t externals = 0;
+    bool known = true;
     for (uint32_t i = 0; i < plan->steps; i++) {
         const ef_plan_step *s = &plan->step[i];
         externals += s->kind == EF_MS_EXTERNAL;
-        original += s->kind == EF_MS_REGION ? plan->region[s->region].original_us : 0;
-        best += s->kind == EF_MS_REGION ? plan->region[s->region].us : 0;
+        if (s->kind == EF_MS_EXTERNAL)
+            continue;
+        const ef_plan_region *r = &plan->region[s->region];
+        original += r->original_us;
+        best += r->us;
+        known = known && (r->original_us > 0 || is_unmeasured(r));
     }
     ef_strbuf_puts(out, "<!doctype html><html lang=en><meta charset=utf-8>"
                         "<meta name=viewport content=\"width=device-width\"><title>");
@@ -278,8 +291,13 @@ static void header(ef_strbuf *out, const ef_plan *plan)
     element(out, "h1", plan->name);
     ef_strbuf_puts(out, "<p>");
     escape(out, plan->target);
-    ef_strbuf_printf(out, ", %.1f us instead of %.1f us: <b>%.2f×</b>. Optimised in %.1f s by EquiForge ", best,
-                     original, ratio(original, best), plan->elapsed_s);
+    if (known && original > 0)
+        ef_strbuf_printf(out, ", %.1f us instead of %.1f us: <b>%.2f×</b>. ", best, original, ratio(original, best));
+    else if (best > 0)
+        ef_strbuf_printf(out, ", %.1f us (original not measured). ", best);
+    else
+        ef_strbuf_puts(out, ", not measured. ");
+    ef_strbuf_printf(out, "Optimised in %.1f s by EquiForge ", plan->elapsed_s);
     escape(out, plan->version);
     ef_strbuf_printf(out, ". %u region%s, %u call%s that stay%s in PyTorch.</p>", plan->regions,
                      plan->regions == 1 ? "" : "s", externals, externals == 1 ? "" : "s", externals == 1 ? "s" : "");

@@ -149,7 +149,7 @@ static const char *describe_kept(const course *c)
 
 static void sum_up(const course *c, ef_module_summary *s)
 {
-    bool estimated = false;
+    bool estimated = false, known = true;
     *s = (ef_module_summary){.stored = true, .original = true, .stopped = c->stopped};
     for (uint32_t i = 0; i < c->programs.count; i++) {
         const distinct *d = &c->programs.at[i];
@@ -166,13 +166,16 @@ static void sum_up(const course *c, ef_module_summary *s)
         s->families += o->families;
         s->regions += d->uses;
         estimated = estimated || o->estimated;
+        known = known && (o->kept || o->original_us > 0);
         s->stored = s->stored && o->stored;
         s->original = s->original && o->original;
     }
+    s->original_us = known ? s->original_us : 0;
     s->distinct = c->programs.count;
     s->kept = c->kept;
     s->message =
-        c->kept ? describe_kept(c)
+        c->kept  ? describe_kept(c)
+        : !known ? "the original's time is not known: a call of it takes more memory than the device has left"
         : estimated
             ? c->device->measures_original
                   ? "the original's time is an estimate or a lower bound: its call was ended, as slower than the best"

@@ -9,7 +9,8 @@
 #include "plan/plan.h"
 #include "tune/optimize.h"
 
-/* Sums over all regional steps of a call, and over all that was done. */
+/* Sums over all regional steps of a call, and over all that was done. original_us is 0, not known, when that of one
+ * region is, of those that were measured. */
 typedef struct {
     double us, warm_us, original_us, floor_us, rel_l2, elapsed_s;
     uint64_t kernels, measured, failed, candidates, families;

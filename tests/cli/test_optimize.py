@@ -6,6 +6,7 @@ import random
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 
 import pytest
@@ -330,3 +331,40 @@ def test_inputs_are_what_the_program_can_compute_with(equiforge):
     assert reply["ok"], reply
     assert len(reply["eager_error"]) == 5
     assert max(reply["eager_error"]) <= 1e-2
+
+
+# Passes on what worker and pool say, but that the time of the program as it is is not known.
+FORGETFUL = """#!{python}
+import json, subprocess, sys
+worker = subprocess.Popen(["{worker}", *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+for line in sys.stdin.buffer:
+    worker.stdin.write(line)
+    worker.stdin.flush()
+    reply = json.loads(worker.stdout.readline())
+    print(json.dumps({{**reply, "eager_us": 0.0}} if "eager_us" in reply else reply), flush=True)
+"""
+
+
+def test_original_whose_time_is_not_known(equiforge, optimize, simple, store, monkeypatch):
+    """As on a GPU that has too little memory for a call of it: no figure, and no speed-up."""
+    optimize(simple)
+    ((text,),) = rows(store, "SELECT json FROM best")
+    with sqlite3.connect(store) as db:
+        db.execute("UPDATE best SET json = ?", (json.dumps({**json.loads(text), "original_us": 0.0}),))
+    found = optimize(simple)
+    assert found["stored"] and found["best_us"] > 0
+    assert found["original_us"] is None and found["speedup"] is None
+    assert "not known" in found["note"]
+    plan, page, proxy = (store.with_name(name) for name in ("p.efz", "p.html", "proxy"))
+    command = ("optimize", simple, "--target", "cpu", "--budget", "60s", "--limit", "8", "--threads", "1")
+    said = equiforge(*command, "--store", store, "-o", plan).stdout
+    assert "original    not measured\n" in said and "0.0 us" not in said and "0.00x" not in said
+    assert equiforge("report", plan, "-o", page).returncode == 0
+    assert "us (original not measured). Optimised" in page.read_text()
+    assert " 0.0 us" not in page.read_text() and "title=0.00 us" not in page.read_text().replace('"', "")
+    proxy.write_text(FORGETFUL.format(python=sys.executable, worker=equiforge.executable))
+    proxy.chmod(0o755)
+    monkeypatch.setenv("EQUIFORGE_WORKER", str(proxy))
+    ran = equiforge.json("run", plan, "--repeat", "3")
+    assert ran["us"] > 0 and ran["original_us"] is None and ran["regions"][0]["original_us"] is None
+    assert "us, as given not measured, 1 region\n" in equiforge("run", plan, "--repeat", "3").stdout
