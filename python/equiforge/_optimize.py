@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -13,7 +14,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,9 @@ def optimize(  # noqa: PLR0913, PLR0917
     Returns:
         A module with the original's parameters, buffers and submodules, in the original's mode. It is never slower than
         the original: where nothing faster was found, or measured so in the end, it calls the original. What the
-        device's memory is too short for is not compared; a warning says so. Its kernels compute no gradients: where
-        these are wanted, it calls the original too (see `OptimizedModule`). Regions of which nothing can be measured,
-        because worker processes do not start, say, stay as they are; a warning says so.
+        device's memory is too short for is not compared, nor an original that fails; a warning says so. Its kernels
+        compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`). Regions of
+        which nothing can be measured, because worker processes do not start, say, stay as they are; a warning says so.
 
     Raises:
         TypeError: `module` is no module, or `args` no tuple.
@@ -237,7 +238,7 @@ def compare(
     are as before when this returns: calls may write to them.
 
     What does not fit into the device's memory is left out, and a warning says so: that the original could not be called
-    is no reason to prefer it.
+    is no reason to prefer it. Nor is an exception of its own, of which a warning tells as well.
     """
     both = _Both(fast, original, args, kwargs)
     with evaluating(original.modules()), torch.no_grad():
@@ -248,11 +249,29 @@ def compare(
     if both.short:
         line = f"too little memory is left on the device to {' and to '.join(both.short)}"
         warnings.warn(f"equiforge: {line}", stacklevel=3)
+    if both.failure:
+        line = f"the original failed, so that the optimised module is used without comparing times: {both.failure}"
+        warnings.warn(f"equiforge: {line}", stacklevel=3)
     if found["_differs"]:
         warnings.warn(
             f"the optimised module differs from the original by {both.difference:.2g}: not used", stacklevel=3
         )
     fast.__dict__.update(found)
+
+
+class OriginalFailed(Exception):
+    """What the original raised, other than for want of memory: type and first line."""
+
+
+@contextlib.contextmanager
+def of_the_original() -> Iterator[None]:
+    """Exceptions inside, but those for want of memory, are OriginalFailed."""
+    try:
+        yield
+    except Exception as problem:
+        if _trial.exhausted(problem):
+            raise
+        raise OriginalFailed(f"{type(problem).__name__}: {first_line(problem)}") from None
 
 
 class _Both:
@@ -261,6 +280,7 @@ class _Both:
     Attributes:
         difference: of the results, so far.
         short: what could not be done because the device's memory is too short.
+        failure: of the original; "" for none.
     """
 
     def __init__(self, fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]):
@@ -268,6 +288,7 @@ class _Both:
         self.clock = _trial.Clock(fast.device)
         self.difference = 0.0
         self.short: list[str] = []
+        self.failure = ""
         self.copied = True  # arguments; the caller's own are given where memory is short and nothing is written to them
         self.writes = any(fast.plan.values[target].kind == "input" for _, target in fast.plan.mutations)
         self.buffers = [(x, self._saved(x)) for x in original.buffers()]
@@ -297,7 +318,7 @@ class _Both:
         if original_us and optimized_us and original_us + optimized_us <= 1e6 * budget_s:
             turns = self._try(lambda: self._in_turns(1e6 * COMPARE_SHARE * budget_s), "time it against the original")
             original_us, optimized_us = turns or (original_us, min(calls))
-        slower = bool(original_us) and optimized_us > original_us
+        slower = bool(original_us) and optimized_us > original_us and not self.failure
         return {
             "_keep_original": slower,
             "_differs": False,
@@ -327,11 +348,16 @@ class _Both:
         return None
 
     def _try(self, call: Callable[[], Any], what: str) -> Any:
-        """The same; notes what could not be done. Buffers are as before."""
-        found = self._roomy(call)
-        if found is None and self.copied and not self.writes:
-            self.copied = False
+        """The same, and None when the original fails; notes what could not be done. Buffers are as before."""
+        try:
             found = self._roomy(call)
+            if found is None and self.copied and not self.writes:
+                self.copied = False
+                found = self._roomy(call)
+        except OriginalFailed as problem:
+            self.failure = str(problem)
+            self.restore()
+            return None
         self.restore()
         if found is None and what not in self.short:
             self.short.append(what)
@@ -345,15 +371,20 @@ class _Both:
     def _first(self, module: nn.Module) -> tuple[list[Tensor], float]:
         """Results of a first call, and its time."""
         (given, named), results = self._arguments(), []
-        us = self.clock.once(lambda: results.extend(tensors_of(module(*given, **named))))
-        if module is self.original:  # what it returns may be a buffer
-            results[:] = [x.clone() for x in results]
+        with of_the_original() if module is self.original else contextlib.nullcontext():
+            us = self.clock.once(lambda: results.extend(tensors_of(module(*given, **named))))
+            if module is self.original:  # what it returns may be a buffer
+                results[:] = [x.clone() for x in results]
         return results, us
 
     def _in_turns(self, longest_us: float) -> list[float]:
         given, named = self._arguments()
-        calls = (lambda: self.original(*given, **named), lambda: self.fast(*given, **named))
-        return in_turns(calls, self.clock, longest_us)
+
+        def original() -> None:
+            with of_the_original():
+                self.original(*given, **named)
+
+        return in_turns((original, lambda: self.fast(*given, **named)), self.clock, longest_us)
 
 
 def tensors_of(results: Any) -> list[Tensor]:

@@ -46,6 +46,11 @@ DRAWN = 1 << 28  # elements that are drawn at a time
 COMPARED = 1 << 24  # … and compared
 KEPT_SHARE = 1 / 8  # of a device's memory: inputs of all distributions that take more are not kept
 
+# What libraries and the driver say of it; without memory for a handle of its own, cuBLAS is not initialised.
+SHORT = ("out of memory", "STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED", "ALLOCATION_FAILED")
+SQUARES = (1e-140, 1e150)  # L2 norms that are exact though computed of squares in float64
+LEAST_UNIT = 1e-300  # of others: its inverse, which PyTorch multiplies with, is finite
+
 Call = Callable[[Sequence[Tensor]], Any]
 
 
@@ -71,7 +76,7 @@ class Spec:
 def exhausted(problem: BaseException | None) -> bool:
     """Whether an error says that the device's memory is too short: PyTorch's, a library's or the driver's."""
     text = str(problem) if isinstance(problem, RuntimeError) else ""
-    return isinstance(problem, torch.OutOfMemoryError) or "out of memory" in text or "STATUS_ALLOC_FAILED" in text
+    return isinstance(problem, torch.OutOfMemoryError) or any(said in text for said in SHORT)
 
 
 class Fitting:
@@ -176,7 +181,8 @@ class Reference:
     def __init__(self, source: str, name: str):
         self.module = _source.load_text(source, name)
         self.function = getattr(self.module, name)
-        self.steps: dict[torch.dtype | None, dict[str, int]] = {}  # sizes of the pieces that turned out to fit, by type
+        # Sizes of the pieces that turned out to fit, by type and by what is computed: the whole, or a sample's sizes.
+        self.steps: dict[tuple[torch.dtype | None, frozenset[tuple[str, int]]], dict[str, int]] = {}
         self.exact_dtype = torch.float64
 
     def of(self, sample: Sample | None, inputs: Sequence[Tensor], *, exact: bool) -> list[Tensor]:
@@ -209,7 +215,7 @@ class Reference:
         self, inputs: Sequence[Tensor], dtype: torch.dtype | None, sizes: Mapping[str, int]
     ) -> list[Tensor] | None:
         """Halves the pieces until they fit; later calls begin with what fitted. None: not even the smallest do."""
-        steps = self.steps.setdefault(dtype, {})
+        steps = self.steps.setdefault((dtype, frozenset(sizes.items())), {})
         while True:
             with Fitting():
                 return self._cut(inputs, dtype, dict(steps), dict(sizes))
@@ -295,28 +301,44 @@ class Sample:
 def error(results: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     """The relative L2 error over all outputs; infinite when one is not finite where the exact result, rounded to the
     output's type, is finite, or the other way round (an infinity equals itself, NaN equals NaN)."""
-    difference = norm = 0.0
+    differences: list[tuple[float, float]] = []
+    norms: list[tuple[float, float]] = []
     for result, exact_result in zip(results, exact, strict=True):
         if result.shape != exact_result.shape:
             return math.inf
         # A part after the other, so that there is no second large tensor in float64.
         for x, want in zip(*(y.reshape(-1).split(COMPARED) for y in (result, exact_result)), strict=True):
-            sums = _squares(x, want)
-            difference, norm = difference + sums[0], norm + sums[1]
-            if not math.isfinite(difference):
+            difference, norm = _norms(x, want)
+            if not math.isfinite(difference[0]):
                 return math.inf
-    return math.sqrt(difference / norm) if norm else (math.inf if difference else 0.0)
+            differences.append(difference)
+            norms.append(norm)
+    most = max((unit for norm, unit in differences + norms if norm), default=1.0)
+    found, wanted = (math.hypot(*(norm * (unit / most) for norm, unit in parts)) for parts in (differences, norms))
+    return found / wanted if wanted else (math.inf if found else 0.0)
 
 
-def _squares(x: Tensor, want: Tensor) -> tuple[float, float]:
-    """The sums of the squares of differences, and of what is wanted."""
+def _norms(x: Tensor, want: Tensor) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The L2 norms of the difference, and of what is wanted."""
     finite = torch.isfinite(want.to(x.dtype))
     if not finite.all():
         if not torch.equal(x[~finite].nan_to_num(0.5), want[~finite].to(x.dtype).nan_to_num(0.5)):
-            return math.inf, 0.0
+            return (math.inf, 1.0), (0.0, 1.0)
         x, want = torch.where(finite, x, 0), torch.where(finite, want, 0)
     want = want.double()
-    return float(torch.linalg.vector_norm(x.double() - want)) ** 2, float(torch.linalg.vector_norm(want)) ** 2
+    return _norm(x.double() - want), _norm(want)
+
+
+def _norm(x: Tensor) -> tuple[float, float]:
+    """An L2 norm, and its unit: the largest magnitude where squares would leave float64 or vanish from it, else 1."""
+    norm = float(torch.linalg.vector_norm(x))
+    if SQUARES[0] < norm < SQUARES[1] or x.numel() == 0:
+        return norm, 1.0
+    most = float(torch.linalg.vector_norm(x, math.inf))
+    if not 0 < most < math.inf:
+        return most, 1.0
+    unit = max(most, LEAST_UNIT)
+    return float(torch.linalg.vector_norm(x / unit)), unit
 
 
 def beyond(results: Sequence[Tensor]) -> int:
@@ -534,9 +556,14 @@ def _bandwidth(device: torch.device, count: int) -> float:
 
 def adding_up(times: Sequence[float], whole: float) -> list[float]:
     """Times of kernels that were timed one by one, less what each took to start then, and takes not in a row: so that
-    they add up to the time of the whole. None is taken to be less than a tenth of what it took."""
-    each = max(sum(times) - whole, 0.0) / max(len(times), 1)
-    return [max(us - each, 0.1 * us) for us in times]
+    they add up to the time of the whole. None is taken to be less than a tenth of what it took, even if they then add
+    up to more."""
+    rest, taken = max(sum(times) - whole, 0.0), [0.0] * len(times)
+    # The shortest first: what cannot be taken off these is taken off the others.
+    for count, i in enumerate(sorted(range(len(times)), key=times.__getitem__)):
+        taken[i] = min(rest / (len(times) - count), 0.9 * times[i])
+        rest -= taken[i]
+    return [us - less for us, less in zip(times, taken, strict=True)]
 
 
 # ---- trials ----

@@ -1,5 +1,7 @@
 """equiforge.optimize, end to end: search, tuning in worker processes, the store, files, and torch.compile."""
 
+import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -53,6 +55,49 @@ def test_command_line_alone(tmp_path):
     assert result.returncode == 0, result.stderr
     fast = equiforge.load(tmp_path / "module.efz", module)
     assert difference(fast, module, inputs) < 5e-3
+
+
+class Two(torch.nn.Module):
+    """Two regions, with a call of PyTorch between them; none without `kernels`."""
+
+    def __init__(self, kernels=True):
+        super().__init__()
+        self.kernels = kernels
+
+    def forward(self, x):
+        x, _ = torch.sort(torch.sin(x) * x if self.kernels else x, -1)
+        return torch.tanh(x) + 1 if self.kernels else x
+
+
+def test_regions_whose_time_is_not_known(tmp_path):
+    """What is known of the others is not the whole's: it is not compared."""
+    store, page, example = tmp_path / "store.db", tmp_path / "page.html", (torch.randn(8, 64),)
+
+    def optimize(module, budget, *more):
+        torch.export.save(torch.export.export(module.eval(), example), tmp_path / "module.pt2")
+        command = [BUILD / "equiforge", "optimize", tmp_path / "module.pt2", "--target", "cpu", "--limit", "4"]
+        command += ["--budget", budget, "--store", store]
+        result = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout) if "--json" in more else result.stdout
+
+    found = optimize(Two(), "60s", "--json", "-o", tmp_path / "module.efz")
+    assert found["regions"] == found["distinct"] == 2
+    assert found["speedup"] == pytest.approx(found["original_us"] / found["best_us"])
+    with sqlite3.connect(store) as db:
+        (text, program), _ = db.execute("SELECT json, program FROM best").fetchall()
+        text = json.dumps({**json.loads(text), "original_us": 0.0})
+        db.execute("UPDATE best SET json = ? WHERE program = ?", (text, program))
+    found = optimize(Two(), "20s", "--json", "-o", tmp_path / "module.efz")  # no more than there was for each before
+    assert found["stored"] and found["best_us"] > 0
+    assert found["original_us"] is None and found["speedup"] is None
+    command = [BUILD / "equiforge", "report", tmp_path / "module.efz", "-o", page]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert "us (original not measured). Optimised" in page.read_text()
+    # Nor is anything compared where nothing was measured.
+    found = optimize(Two(kernels=False), "20s", "--json")
+    assert found["regions"] == 0 and found["original_us"] is None and found["speedup"] is None
+    assert "original    not measured\n" in optimize(Two(kernels=False), "20s")
 
 
 AGAIN = """
@@ -202,6 +247,51 @@ def test_comparison_ends_without_memory(tmp_path):
     assert fast._keep_original and fast.original_us > 0
     hook.remove()
     assert module.calls == 0
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_original_that_fails(calls, tmp_path):
+    """After some calls. What was found for it is used; a warning of one line says so."""
+    module, x = Products().eval(), torch.randn(128, 128)
+    fast = untuned(module, (x,), tmp_path)
+    left = calls
+
+    def fail(*_):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError("no more calls\nof this")
+
+    hook = module.register_forward_pre_hook(fail)
+    slow = fast.register_forward_pre_hook(lambda *_: time.sleep(0.01))
+    with pytest.warns(UserWarning) as warnings:
+        compare(fast, module, (x,), {}, 10)
+    (warning,) = warnings
+    assert str(warning.message).startswith("equiforge: the original failed")
+    assert str(warning.message).endswith(": ValueError: no more calls")
+    assert not fast._keep_original and not fast._differs and fast.optimized_us > 0
+    assert (fast.original_us > 0) == (calls > 0)
+    assert module.calls == 0
+    hook.remove()
+    slow.remove()
+    with torch.no_grad():
+        assert torch.allclose(fast(x), module(x), atol=1e-3)
+
+
+def test_library_without_memory_for_itself(tmp_path):
+    """A first handle of cuBLAS says so in its own way, when the original is called or the result is."""
+    module, x = Products().eval(), torch.randn(128, 128)
+    fast = untuned(module, (x,), tmp_path)
+
+    def short(*_):
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
+
+    for called, what in ((module, "call the original"), (fast, "call the optimised module")):
+        hook = called.register_forward_pre_hook(short)
+        with pytest.warns(UserWarning, match=f"too little memory is left on the device to {what}"):
+            compare(fast, module, (x,), {}, 10)
+        assert fast._keep_original == (called is fast)
+        hook.remove()
 
 
 def test_torch_compile():

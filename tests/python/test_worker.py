@@ -247,7 +247,10 @@ def test_times_of_kernels_add_up_to_the_whole():
     """What the start of each takes when it is timed alone is the same for all."""
     assert _trial.adding_up([5.5, 9.5], 9.0) == [2.5, 6.5]
     assert _trial.adding_up([2.0, 5.0], 8.0) == [2.0, 5.0]  # what comes between them is no kernel's
-    assert _trial.adding_up([4.0, 50.0], 44.0) == pytest.approx([0.4, 45.0])  # a tenth at least
+    # A tenth at least, and the others add up all the same, where they can.
+    assert _trial.adding_up([4.0, 50.0], 44.0) == pytest.approx([0.4, 43.6])
+    assert _trial.adding_up([10.0, 2.0, 2.0], 8.0) == pytest.approx([7.6, 0.2, 0.2])
+    assert _trial.adding_up([10.0, 20.0], 1.0) == pytest.approx([1.0, 2.0])
     assert _trial.adding_up([], 3.0) == []
 
 
@@ -328,6 +331,21 @@ def test_errors():
     assert _trial.error([torch.ones(3)], zero) == float("inf")
 
 
+def test_errors_of_any_size(monkeypatch):
+    """Squares of what float64 holds may leave it, or vanish from it."""
+    monkeypatch.setattr(_trial, "COMPARED", 2)  # some parts
+    for scale in (5e-324, 1e-310, 1e-170, 1e-140, 1.0, 1e153, 1e200, 1e307):
+        exact = [torch.tensor([2.0, 4.0, 4.0, 8.0], dtype=torch.float64) * scale]
+        assert _trial.error(exact, exact) == 0
+        assert _trial.error([exact[0] / 2], exact) == pytest.approx(0.5)
+        assert _trial.error([-exact[0]], exact) == pytest.approx(2.0)
+        assert _trial.error([exact[0], torch.zeros(0)], [exact[0], torch.zeros(0)]) == 0
+        assert _trial.error([exact[0]], [torch.zeros(4, dtype=torch.float64)]) == float("inf")
+    large, small = (torch.full((4,), x, dtype=torch.float64) for x in (1e200, 1e-200))
+    assert _trial.error([large, 2 * small], [large, small]) == 0  # 1e-400
+    assert _trial.error([large / 2, small], [large, small]) == pytest.approx(0.5)
+
+
 def test_copies():
     inputs = [torch.arange(10, dtype=torch.int32), torch.randn(3, 5).half(), torch.tensor(2.5)]
     sets = _trial.copies(inputs, 4000)
@@ -391,6 +409,11 @@ def test_pieces(reference, monkeypatch):
     parts.function = small
     assert torch.equal(parts.exact(inputs)[0], want[0])
     assert rows == [3, 3, 3, 3]
+    # Pieces of a sample are its own.
+    rows.clear()
+    parts.exact([inputs[0][:8], inputs[1]], {"m": 8})
+    assert torch.equal(parts.exact(inputs)[0], want[0])
+    assert rows == [2, 2, 2, 2, 3, 3, 3, 3]
     parts.function = lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("never"))
     with pytest.raises(torch.OutOfMemoryError):
         parts.exact(inputs)
@@ -526,7 +549,14 @@ def test_inputs_are_drawn_anew(tmp_path):
 
 def test_exhausted():
     """Whoever finds that there is too little memory."""
-    for text in ("Triton Error [CUDA]: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublas"):
+    for text in (
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublas",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    ):
         with _trial.Fitting():
             raise RuntimeError(text)
     with pytest.raises(RuntimeError), _trial.Fitting():
