@@ -47,6 +47,7 @@
     0.75              /* of the lesser of matrix unit and lanes, where a multiprocessor has one block: its warps \
                        * wait for each other … */
 #define TOGETHER 0.2  /* … and where others go on meanwhile */
+#define GATHERED 32.0 /* additions, of an element that is taken out of a tile in registers */
 #define PAD_ROWS 16.0 /* otherwise */
 #define PAD_COLUMNS 8.0
 
@@ -454,15 +455,16 @@ static void count_product(block *b, const ef_knode *n)
         double work = 2 * batch * fmax(ef_padded(rows), PAD_ROWS) * fmax(ef_padded(columns), PAD_COLUMNS) *
                       fmax(ef_padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
         b->matrix_us += often * work / (rate * (grouped ? 1 : ALONE)) * 1e6;
-        for (unsigned i = 0; i < 2; i++) /* what is computed goes through shared memory */
+        double parts = ef_room_parts(&b->sizes, n);
+        for (unsigned i = 0; i < 2; i++) /* what is computed goes through shared memory; parts of it are gathered */
             if (!is_plain(b->c, n->child[i])) {
-                b->lanes_us += often * lanes_us(b, 2 * ef_padded_elements(&b->sizes, i ? y : x));
+                double each = b->c->chained && parts > 1 ? GATHERED : 2;
+                b->lanes_us += often * lanes_us(b, each * ef_padded_elements(&b->sizes, i ? y : x));
                 add_step(b, n, CHAINED_US);
             }
         const layout l = layout_of(b, ef_padded(rows), ef_padded(columns), ef_padded(depth), batch);
         if (!grouped)
             count_operands(b, n, &l);
-        double parts = ef_room_parts(&b->sizes, n);
         add_step(b, n, PRODUCT_US * parts + (parts > 1 ? LATENCY_US * (1 + parts / fmax(1, b->stages - 1)) : 0));
         return;
     }

@@ -104,18 +104,30 @@ static double padding(const staging *t, const ef_knode *n, unsigned operand)
     return is_batched(t, n) ? 1 : fmax(1, LEAST_ROWS / (ef_padded_elements(t->z, x) / depth));
 }
 
-/* A product whose operands are too large goes on in parts of its inner dimension, a loop of its own. */
-static bool goes_in_parts(const staging *t, const ef_knode *n, double *part)
+/* The longest variable of a dimension of a tile: what goes on in parts, goes along this one; the others stay whole. */
+static double longest_variable(const ef_sizes *z, const ef_kdim *along)
 {
-    double most = 0, depth = ef_padded_extent(t->z, &ef_kernel_node(t->z->k, n->child[0])->dim[0]), now = depth;
+    const ef_var *atom;
+    double longest = 1;
+    for (unsigned i = 0, count = ef_dim_atoms(z->g->ctx, along->dim, &atom); i < count; i++)
+        longest = fmax(longest,
+                       ef_padded(i == 0 && along->cut != EF_NONE ? (double)ef_sched_tile(z->g, z->s, z->k, along->cut)
+                                                                 : (double)ef_sched_var(z->g, z->s, atom[i])));
+    return longest;
+}
+
+/* A product whose operands are too large goes on in parts of its inner dimension, a loop of its own. */
+static bool goes_in_parts(const ef_sizes *z, const ef_knode *n, double *part)
+{
+    double most = 0, whole = longest_variable(z, &ef_kernel_node(z->k, n->child[0])->dim[0]), now = whole;
     for (unsigned i = 0; i < 2; i++)
-        most = fmax(most, ef_padded_elements(t->z, ef_kernel_node(t->z->k, n->child[i])));
+        most = fmax(most, ef_padded_elements(z, ef_kernel_node(z->k, n->child[i])));
     while (most > PART && now > LEAST_ROWS) {
         most /= 2;
         now /= 2;
     }
-    *part = now / depth;
-    return now < depth;
+    *part = now / whole;
+    return now < whole;
 }
 
 double ef_room_term_parts(double terms, double depth)
@@ -129,8 +141,7 @@ double ef_room_term_parts(double terms, double depth)
 double ef_room_parts(const ef_sizes *z, const ef_knode *product)
 {
     double part;
-    const staging t = {.z = z};
-    goes_in_parts(&t, product, &part);
+    goes_in_parts(z, product, &part);
     return 1 / part;
 }
 
@@ -163,7 +174,7 @@ static void count_product(staging *t, const ef_knode *n)
     double part, often, bytes = 0;
     uint32_t loop = ef_innermost(t->z, n, &often);
     bool grouped = is_grouped(t, n);
-    if (goes_in_parts(t, n, &part)) {
+    if (goes_in_parts(t->z, n, &part)) {
         for (unsigned i = 0; i < 2; i++) {
             bytes += part * padding(t, n, i) * bytes_of(t, n->child[i]);
             t->loaded[n->child[i]] = true;
@@ -206,20 +217,11 @@ static double staged(staging *t, bool unit)
 
 /* ---- registers ---- */
 
-/* Elements of a tile that is added up along one of its dimensions: it goes on in parts of the longest variable of that
- * dimension, the others stay whole. */
+/* Elements of a tile that is added up along one of its dimensions, of which it goes on in parts. */
 static double walked(const ef_sizes *z, double all, const ef_kdim *along)
 {
-    const ef_var *atom;
-    double longest = 1;
-    for (unsigned i = 0, count = ef_dim_atoms(z->g->ctx, along->dim, &atom); i < count; i++)
-        longest = fmax(longest,
-                       ef_padded(i == 0 && along->cut != EF_NONE ? (double)ef_sched_tile(z->g, z->s, z->k, along->cut)
-                                                                 : (double)ef_sched_var(z->g, z->s, atom[i])));
-    while (all > PART && longest > LEAST_ROWS) {
-        longest /= 2;
+    for (double longest = longest_variable(z, along); all > PART && longest > LEAST_ROWS; longest /= 2)
         all /= 2;
-    }
     return all;
 }
 
@@ -258,7 +260,7 @@ static double fragments(const staging *t, const ef_knode *n)
     bool lone = n->rank < 2 || n->dim[1].dim == EF_UNIT, batched = is_batched(t, n);
     double part, rows = ef_padded_elements(t->z, a) / ef_padded_extent(t->z, &a->dim[0]);
     double across = fmin(t->warps, fmax(1, rows / LEAST_ROWS));
-    goes_in_parts(t, n, &part);
+    goes_in_parts(t->z, n, &part);
     if (is_grouped(t, n))
         return 0;
     return part * (bytes_of(t, n->child[0]) * (lone ? LEAST_ROWS : 1) * (batched ? 1 : t->warps / across) +

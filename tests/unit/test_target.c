@@ -544,6 +544,36 @@ static void test_rows_that_are_added_take_room(void **state)
     assert_true(room < 1 && fabs(room - whole) < 1e-9);
 }
 
+/* A product over heads and positions in a head goes on in parts of the longest of these alone: 16 of 128 positions of
+ * 32 heads are 64 KiB of weights, of which five iterations' do not fit (354,304 bytes, as Triton says). */
+static void test_parts_are_of_one_variable(void **state)
+{
+    (void)state;
+    static const char text[] = "program o\ndim a = 8\ndim b = 4\ndim d = 128\ndim n = 4096\n"
+                               "input x: f16[b, a, d]\ninput W: f16[a*b*d, n]\n"
+                               "output y = combination[-1, n.0](tile_matmul(replicate[n.0](reshape[1, "
+                               "a*b*d](transpose[1, 0, 2](x))), partition[-1, n.0](W)))\n";
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_program *program = ef_program_parse(ctx, text, strlen(text), "o", &diag);
+    ef_kgraph *graph = program ? ef_kgraph_new(program, &diag) : NULL;
+    if (!graph) {
+        fail_msg("%s", diag.text);
+        return;
+    }
+    const ef_target *h200 = ef_target_named("h200");
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 0);
+    assert_true(ef_settings_schedule(graph, &schedule, "n.0=64,unit=1,warps=16,stages=6", &diag));
+    assert_false(ef_room_fits(graph, &schedule, 0, h200));
+    double shared = ef_room_of(graph, &schedule, 0, h200).shared;
+    print_message("64 columns, six stages: %.0f bytes of shared memory\n", shared);
+    assert_true(shared > 5 * 65536 && shared < 6 * 65536 + 65536);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
+}
+
 /* Eight parts of a product outside of the matrix unit wait for memory eight times: 14 to 29 us were measured of such
  * kernels with a loop of one iteration, which cost 7. */
 static void test_products_in_parts_wait_for_each(void **state)
@@ -605,6 +635,7 @@ int main(void)
         cmocka_unit_test(test_a_loop_of_one_iteration_takes_no_room),
         cmocka_unit_test(test_products_in_parts_wait_for_each),
         cmocka_unit_test(test_a_long_chain_is_walked_once),
+        cmocka_unit_test(test_parts_are_of_one_variable),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_first_schedules),
         cmocka_unit_test(test_names),
