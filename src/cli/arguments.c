@@ -163,6 +163,23 @@ bool cli_is_plan(const char *file)
     return dot && strcmp(dot, ".efz") == 0;
 }
 
+bool cli_is_no_store(const char *file)
+{
+    static const char magic[] = "SQLite format 3"; /* with its end: 16 bytes */
+    char begin[sizeof magic];
+    FILE *f = fopen(file, "rb");
+    size_t count = f ? fread(begin, 1, sizeof begin, f) : 0;
+    if (f)
+        fclose(f);
+    return count > 0 && (count < sizeof begin || memcmp(begin, magic, sizeof magic) != 0);
+}
+
+bool cli_is_there(const char *file)
+{
+    struct stat info;
+    return stat(file, &info) == 0;
+}
+
 bool cli_is_one_file(const char *a, const char *b)
 {
     struct stat x, y;

@@ -33,6 +33,9 @@ bool cli_is_plan(const char *file);
 
 /* Whether two names are of one file that is there. */
 bool cli_is_one_file(const char *a, const char *b);
+/* Whether a file is there that is no database, and so no store. */
+bool cli_is_no_store(const char *file);
+bool cli_is_there(const char *file);
 
 /* One line on stderr. Returns 2. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -178,6 +178,8 @@ int cli_optimize(int argc, char **argv)
         return cli_fail("optimize: unknown target '%s'; `equiforge targets` lists them", wanted.target);
     if (wanted.threads > 1024)
         return cli_fail("optimize: --threads takes at most 1024");
+    if (wanted.store && cli_is_no_store(wanted.store))
+        return cli_fail("optimize: %s is no store, and is left as it is", wanted.store);
     if (wanted.output && cli_is_one_file(file, wanted.output))
         return cli_fail("optimize: '%s' would be overwritten: -o takes another file", file);
     return optimize(file, &wanted, json);

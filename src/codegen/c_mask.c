@@ -58,7 +58,7 @@ static range combine(ef_c *c, ef_op op, range a, range b)
 
 static range literal(ef_c *c, double value)
 {
-    bool whole = value == floor(value) && fabs(value) < 1e15;
+    bool whole = value == floor(value) && fabs(value) <= 0x1p53;
     const char *text = isfinite(value) ? ef_c_literal(c, value, whole ? C_LONG : C_DOUBLE) : NULL;
     return (range){text, text};
 }

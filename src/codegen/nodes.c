@@ -30,7 +30,7 @@ ef_use *ef_uses_new(const ef_kernel *k)
 
 static bool is_whole(double value)
 {
-    return value == floor(value) && fabs(value) < 1e15;
+    return value == floor(value) && fabs(value) <= 0x1p53;
 }
 
 unsigned ef_operands_meet(const ef_operand *operand, unsigned count, unsigned integer, unsigned real)

@@ -72,7 +72,7 @@ static void print_number(double value, ef_dtype dtype, ef_strbuf *out)
         ef_strbuf_puts(out, "torch.nan");
     else if (isinf(value))
         ef_strbuf_puts(out, value > 0 ? "torch.inf" : "-torch.inf");
-    else if (fabs(value) < 1e9 && value == trunc(value))
+    else if (fabs(value) <= 0x1p53 && value == trunc(value))
         ef_strbuf_printf(out, "%.0f", value);
     else
         ef_strbuf_double(out, value);

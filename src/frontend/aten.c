@@ -57,10 +57,14 @@ bool ef_aten_has(const ef_aten *c, const char *name, uint32_t position)
     return argument(c, name, position) != NULL;
 }
 
-/* Whether an argument is a number that is known, and which. */
+#define MOST_EXACT (INT64_C(1) << 53) /* numbers are float64 */
+
+/* Whether an argument is a number that is known, and which. Integers that no float64 is are none. */
 static bool number_of(const ef_xarg *arg, double *number)
 {
     if (!arg || (arg->kind != EF_XA_INT && arg->kind != EF_XA_FLOAT && arg->kind != EF_XA_BOOL))
+        return false;
+    if (arg->kind == EF_XA_INT && (arg->integer > MOST_EXACT || arg->integer < -MOST_EXACT))
         return false;
     *number = arg->kind == EF_XA_INT     ? (double)arg->integer
               : arg->kind == EF_XA_FLOAT ? arg->number

@@ -100,6 +100,28 @@ enum {
     SINC
 };
 
+/* Near 0, where 1 would be taken from what is nearly 1, 2 t / (1 - t) with t = tanh(x / 2). */
+static ef_dn exp_minus_one(ef_aten *c, ef_dn x)
+{
+    ef_dn t = ef_u(c, EF_TANH, ef_n(c, EF_MUL, x, 0.5));
+    ef_dn near = ef_b(c, EF_DIV, ef_n(c, EF_MUL, t, 2), ef_dn_from(c->draft, EF_SUB, 1, t));
+    ef_dn far = ef_n(c, EF_SUB, ef_u(c, EF_EXP, x), 1);
+    return ef_dn_select(c->draft, ef_n(c, EF_LT, ef_u(c, EF_ABS, x), 0.5), near, far);
+}
+
+/* Near 0, where 1 + x has few digits of x, the series of 2 artanh(s) with s = x / (2 + x): below 1/4 it ends with an
+ * error of 3e-15 of it. */
+static ef_dn log_of_one_plus(ef_aten *c, ef_dn x)
+{
+    ef_dn s = ef_b(c, EF_DIV, x, ef_n(c, EF_ADD, x, 2)), square = ef_b(c, EF_MUL, s, s);
+    ef_dn series = ef_n(c, EF_MUL, square, 1.0 / 13);
+    for (int odd = 11; odd > 1; odd -= 2)
+        series = ef_b(c, EF_MUL, square, ef_n(c, EF_ADD, series, 1.0 / odd));
+    ef_dn near = ef_b(c, EF_MUL, ef_n(c, EF_MUL, s, 2), ef_n(c, EF_ADD, series, 1));
+    ef_dn far = ef_u(c, EF_LOG, ef_n(c, EF_ADD, x, 1));
+    return ef_dn_select(c->draft, ef_n(c, EF_LT, ef_u(c, EF_ABS, x), 0.25), near, far);
+}
+
 static bool lower_formula(ef_aten *c, int formula)
 {
     ef_dn x = self(c), y = EF_NONE;
@@ -123,8 +145,8 @@ static bool lower_formula(ef_aten *c, int formula)
         break;
     }
     case LOG10: y = ef_n(c, EF_DIV, ef_u(c, EF_LOG, x), log(10)); break;
-    case LOG1P: y = ef_u(c, EF_LOG, ef_n(c, EF_ADD, x, 1)); break;
-    case EXPM1: y = ef_n(c, EF_SUB, ef_u(c, EF_EXP, x), 1); break;
+    case LOG1P: y = log_of_one_plus(c, x); break;
+    case EXPM1: y = exp_minus_one(c, x); break;
     case ERFC: y = ef_dn_from(c->draft, EF_SUB, 1, ef_u(c, EF_ERF, x)); break;
     case TAN: y = ef_b(c, EF_DIV, ef_u(c, EF_SIN, x), ef_u(c, EF_COS, x)); break;
     case CEIL: y = ceiling(c, x); break;

@@ -119,3 +119,9 @@ def test_inputs_of_both_programs_agree_by_name(equiforge, program, tmp_path):
     result = equiforge("explain", "--from", left, "--to", right)
     assert (result.returncode, result.stdout) == (2, "")
     assert "right.ef:3" in result.stderr
+
+
+def test_a_file_that_is_not_there_is_said_not_to_be(equiforge, tmp_path):
+    result = equiforge("explain", tmp_path / "module.efz")
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "module.efz: no such file" in result.stderr

@@ -265,11 +265,20 @@ def test_several_at_once(equiforge, simple, store):
 
 
 def test_damaged_store_is_set_aside(optimize, simple, store):
-    store.write_bytes(b"garbage" * 1000)
+    store.write_bytes(b"SQLite format 3\0" + b"garbage" * 1000)
     result = optimize(simple)
     assert "cannot be read" in result["note"]
     assert intact(store)
     assert optimize(simple)["stored"]
+
+
+def test_a_file_that_is_no_store_is_left_as_it_is(equiforge, simple, store):
+    store.write_bytes(b"a module, not a store")
+    result = equiforge("optimize", simple, "--target", "cpu", "--store", store)
+    assert result.returncode == 2 and not result.stdout
+    assert result.stderr == f"equiforge: optimize: {store} is no store, and is left as it is\n"
+    assert store.read_bytes() == b"a module, not a store"
+    assert not store.with_name("store.db.bad").exists()
 
 
 def test_progress_is_for_terminals_only(equiforge, simple, store):

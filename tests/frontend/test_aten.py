@@ -87,10 +87,16 @@ POINTWISE = {
     "exp": (torch.exp, X),
     "exp2": (torch.exp2, X),
     "expm1": (torch.expm1, X),
+    "expm1_small": (torch.expm1, X * 1e-9),
+    "expm1_ends": (torch.expm1, torch.tensor([-inf, -200.0, -0.5, 0.0, 0.5, 80.0, inf])),
     "log": (torch.log, positive(3, 5)),
     "log2": (torch.log2, positive(3, 5)),
     "log10": (torch.log10, positive(3, 5)),
     "log1p": (torch.log1p, positive(3, 5)),
+    "log1p_small": (torch.log1p, X * 1e-9),
+    "log1p_ends": (torch.log1p, torch.tensor([-1.0, -0.25, -0.2, 0.0, 0.2, 0.25, 1e30, inf])),
+    "int_large": (lambda x: x - 2**53, ints(3, 5)),
+    "int_too_large": (lambda x: x - (2**53 + 1), ints(3, 5)),
     "sqrt": (torch.sqrt, positive(3, 5)),
     "rsqrt": (torch.rsqrt, positive(3, 5)),
     "rsqrt_f16": (torch.rsqrt, positive(3, 5, dtype=f16)),
@@ -473,6 +479,7 @@ GROUPS = {
 COPY = ("aten.clone.default",)  # a result that is an input but must not share its memory
 EXTERNAL = {
     "activation-dropout_eval-core": COPY,
+    **{f"pointwise-int_too_large-{form}": ("aten.sub.Tensor",) for form in ("composite", "core")},
     "constructor-eye-core": ("aten.arange.start_step", "aten.eq.Tensor", "aten.unsqueeze.default"),  # 16-bit positions
     "product-bilinear-composite": ("aten.bilinear.default",),
     "product-bilinear-core": ("aten._trilinear.default",),

@@ -151,6 +151,39 @@ class Weights(nn.Module):
         return torch.exp(self.w) * 2
 
 
+class Wide(nn.Module):
+    """Integers beyond what float32 and float64 hold."""
+
+    def forward(self, x):
+        return (x - 2**53) * 2 + x, x + 2**33 + 1
+
+
+def test_integers_with_large_constants_are_exact(tmp_path):
+    x = torch.randint(2**60, 2**61, (16, 40), generator=torch.Generator().manual_seed(1))
+    for language in ("c", "triton"):
+        folder = tmp_path / language
+        folder.mkdir()
+        fast = untuned(Wide().eval(), (x,), folder, language)
+        assert all(torch.equal(a, b) for a, b in zip(fast(x), Wide()(x), strict=True))
+
+
+class NearZero(nn.Module):
+    """Formulas that take 1 from what is nearly 1 would give 0."""
+
+    def forward(self, x):
+        return torch.expm1(x * 1e-9), torch.log1p(x * 1e-9)
+
+
+def test_small_arguments_keep_their_digits(tmp_path):
+    x = torch.randn(16, 40)
+    for language in ("c", "triton"):
+        folder = tmp_path / language
+        folder.mkdir()
+        fast = untuned(NearZero().eval(), (x,), folder, language)
+        for ours, exact in zip(fast(x), NearZero()(x.double()), strict=True):
+            assert float((ours - exact).norm() / exact.norm()) < 3e-7
+
+
 def test_no_arguments(tmp_path):
     module = Weights().eval()
     fast = untuned(module, (), tmp_path)
