@@ -24,7 +24,8 @@ static void reserve(ef_strbuf *b, size_t extra)
 void ef_strbuf_add(ef_strbuf *b, const char *text, size_t length)
 {
     reserve(b, length);
-    memcpy(b->text + b->length, text, length);
+    if (length > 0) /* nothing may be at no address */
+        memcpy(b->text + b->length, text, length);
     b->length += length;
     b->text[b->length] = '\0';
 }

@@ -133,8 +133,11 @@ static bool goes_in_parts(const ef_sizes *z, const ef_knode *n, double *part)
 double ef_room_term_parts(double terms, double depth)
 {
     double parts = 1;
-    for (; terms > PART && depth > LEAST_ROWS; depth /= 2, terms /= 2)
+    while (terms > PART && depth > LEAST_ROWS) {
+        depth /= 2;
+        terms /= 2;
         parts *= 2;
+    }
     return parts;
 }
 
@@ -220,8 +223,11 @@ static double staged(staging *t, bool unit)
 /* Elements of a tile that is added up along one of its dimensions, of which it goes on in parts. */
 static double walked(const ef_sizes *z, double all, const ef_kdim *along)
 {
-    for (double longest = longest_variable(z, along); all > PART && longest > LEAST_ROWS; longest /= 2)
+    double longest = longest_variable(z, along);
+    while (all > PART && longest > LEAST_ROWS) {
+        longest /= 2;
         all /= 2;
+    }
     return all;
 }
 
