@@ -114,8 +114,8 @@ int cli_explain(int argc, char **argv)
         return EQUIFORGE_BAD_INPUT;
     if (two && (!pair[0] || !pair[1]))
         return cli_fail("explain: %s FILE is missing; see equiforge explain --help", pair[0] ? "--to" : "--from");
-    if (!two && !cli_is_there(file))
-        return cli_fail("explain: cannot read %s: no such file", file);
+    if (!two && !cli_is_plan(file) && !cli_is_there(file))
+        return cli_fail("explain: %s: no such file", file);
     if (!two && !cli_is_plan(file))
         return cli_fail("explain: takes an optimised module (.efz), or two programs: --from A --to B");
     return two ? explain_files(pair, &limits, json) : explain_plan(file, &limits, json);

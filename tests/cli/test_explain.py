@@ -122,6 +122,7 @@ def test_inputs_of_both_programs_agree_by_name(equiforge, program, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_said_not_to_be(equiforge, tmp_path):
-    result = equiforge("explain", tmp_path / "module.efz")
-    assert result.returncode == 2 and result.stderr.count("\n") == 1
-    assert "module.efz: no such file" in result.stderr
+    for name in ("module.pt2", "module.efz"):
+        result = equiforge("explain", tmp_path / name)
+        assert result.returncode == 2 and result.stderr.count("\n") == 1
+        assert f"{name}: " in result.stderr and "o such file" in result.stderr, result.stderr
