@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from equiforge import _cuda, _file, _native, _prepare, _trial
+from equiforge._memory import exhausted, first_fitting
 from equiforge._module import Attached, Call, OptimizedModule, evaluating, in_training
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
 from equiforge._plan import Plan
@@ -269,7 +270,7 @@ def of_the_original() -> Iterator[None]:
     try:
         yield
     except Exception as problem:
-        if _trial.exhausted(problem):
+        if exhausted(problem):
             raise
         raise OriginalFailed(f"{type(problem).__name__}: {first_line(problem)}") from None
 
@@ -341,11 +342,7 @@ class _Both:
     @staticmethod
     def _roomy(call: Callable[[], Any]) -> Any:
         """What a call returns; None when the memory is too short even without what PyTorch keeps of it."""
-        for _ in range(2):
-            with _trial.Fitting():
-                return call()
-            torch.cuda.empty_cache()
-        return None
+        return first_fitting([call, call, lambda: None])
 
     def _try(self, call: Callable[[], Any], what: str) -> Any:
         """The same, and None when the original fails; notes what could not be done. Buffers are as before."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from equiforge import _source
+from equiforge._memory import Result, bytes_of, exhausted, first_fitting, memory_of
 
 ACCEPTED = 1e-2  # relative L2 error that no implementation may exceed
 COLD_BYTES = 256 << 20  # inputs are rotated over more than this, and over four times the cache
@@ -46,8 +47,6 @@ DRAWN = 1 << 28  # elements that are drawn at a time
 COMPARED = 1 << 24  # … and compared
 KEPT_SHARE = 1 / 8  # of a device's memory: inputs of all distributions that take more are not kept
 
-# What libraries and the driver say of it; without memory for a handle of its own, cuBLAS is not initialised.
-SHORT = ("out of memory", "STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED", "ALLOCATION_FAILED")
 SQUARES = (1e-140, 1e150)  # L2 norms that are exact though computed of squares in float64
 LEAST_UNIT = 1e-300  # of others: its inverse, which PyTorch multiplies with, is finite
 
@@ -68,26 +67,6 @@ class Spec:
     @classmethod
     def of(cls, entry: dict[str, Any]) -> Spec:
         return cls(entry["name"], _source.dtype_of(entry["dtype"]), tuple(entry["shape"]))
-
-
-# ---- memory ----
-
-
-def exhausted(problem: BaseException | None) -> bool:
-    """Whether an error says that the device's memory is too short: PyTorch's, a library's or the driver's."""
-    text = str(problem) if isinstance(problem, RuntimeError) else ""
-    return isinstance(problem, torch.OutOfMemoryError) or any(said in text for said in SHORT)
-
-
-class Fitting:
-    """What does not fit into the device's memory inside ends what is inside. After it, and not earlier, nothing holds
-    the tensors of the attempt any more."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
-        return exhausted(problem)
 
 
 # ---- inputs ----
@@ -192,10 +171,8 @@ class Reference:
 
     def __call__(self, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None) -> list[Tensor]:
         """Results in the program's own types. `sizes`: of dimensions that are not the program's own."""
-        results = self._pieces(inputs, None, sizes or {})
-        if results is None:
-            raise torch.OutOfMemoryError("the program does not fit into the device's memory")
-        return results
+        short = "the program does not fit into the device's memory"
+        return first_fitting(self._pieces(inputs, None, sizes or {}), short)
 
     def eager(self, inputs: Sequence[Tensor]) -> Any:
         """The same as one call."""
@@ -203,25 +180,24 @@ class Reference:
 
     def exact(self, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None) -> list[Tensor]:
         """Results in `exact_dtype`."""
-        results = self._pieces(inputs, self.exact_dtype, sizes or {})
-        if results is None and self.exact_dtype == torch.float64:
-            self.exact_dtype = torch.float32
-            results = self._pieces(inputs, self.exact_dtype, sizes or {})
-        if results is None:
-            raise torch.OutOfMemoryError("the exact results do not fit into the device's memory")
-        return results
+
+        def attempts() -> Iterator[Callable[[], list[Tensor]]]:
+            if self.exact_dtype == torch.float64:
+                yield from self._pieces(inputs, torch.float64, sizes or {})
+                self.exact_dtype = torch.float32
+            yield from self._pieces(inputs, torch.float32, sizes or {})
+
+        return first_fitting(attempts(), "the exact results do not fit into the device's memory")
 
     def _pieces(
         self, inputs: Sequence[Tensor], dtype: torch.dtype | None, sizes: Mapping[str, int]
-    ) -> list[Tensor] | None:
-        """Halves the pieces until they fit; later calls begin with what fitted. None: not even the smallest do."""
+    ) -> Iterator[Callable[[], list[Tensor]]]:
+        """The program in pieces, and in halves of these, to the smallest that there are; later calls begin with what
+        fitted."""
         steps = self.steps.setdefault((dtype, frozenset(sizes.items())), {})
-        while True:
-            with Fitting():
-                return self._cut(inputs, dtype, dict(steps), dict(sizes))
-            torch.cuda.empty_cache()
-            if not self._halve(inputs, steps):
-                return None
+        yield lambda: self._cut(inputs, dtype, dict(steps), dict(sizes))
+        while self._halve(inputs, steps):
+            yield lambda: self._cut(inputs, dtype, dict(steps), dict(sizes))
 
     def _halve(self, inputs: Sequence[Tensor], steps: dict[str, int]) -> bool:
         """Along the first dimension that can be: a few large pieces. False when there is none."""
@@ -366,10 +342,6 @@ def poison(tensors: Sequence[Tensor]) -> None:
 # ---- time ----
 
 
-def bytes_of(tensors: Sequence[Tensor]) -> int:
-    return sum(x.numel() * x.element_size() for x in tensors)
-
-
 def copies(inputs: Sequence[Tensor], bytes_: int, most: float = math.inf) -> list[list[Tensor]]:
     """Copies of the inputs that take `bytes_` in all, at least two of them; each begins at a multiple of 256 bytes.
     Where they would take more than `most` bytes, or more than there is, they are fewer, or the inputs themselves."""
@@ -377,12 +349,15 @@ def copies(inputs: Sequence[Tensor], bytes_: int, most: float = math.inf) -> lis
     count = max(2, min(MOST_COPIES, bytes_ // max(sum(strides), 1) + 1))
     while count > 1 and count * sum(strides) > most:
         count //= 2
-    while count > 1:
-        with Fitting():
-            return _copied(inputs, strides, count)
-        torch.cuda.empty_cache()
-        count //= 2
-    return [list(inputs)]
+
+    def attempts() -> Iterator[Callable[[], list[list[Tensor]]]]:
+        fewer = count
+        while fewer > 1:
+            yield functools.partial(_copied, inputs, strides, fewer)
+            fewer //= 2
+        yield lambda: [list(inputs)]
+
+    return first_fitting(attempts())
 
 
 def _copied(inputs: Sequence[Tensor], strides: Sequence[int], count: int) -> list[list[Tensor]]:
@@ -528,21 +503,19 @@ class Timer:
         return cold, self.clock.median(call, self.sets[:1], repeat, rough, seconds)
 
 
-def memory_of(device: torch.device) -> float:
-    """Bytes of a GPU's memory; infinite for others, whose memory is not what is short."""
-    return float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else math.inf
-
-
 def bandwidth(device: torch.device) -> float:
     """Bytes a second that the device reads or copies, whichever is faster; 0 when not even that fits into memory."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     count = min(1 << 28, free // 16) if device.type == "cuda" else 8 << 20
-    while count >= LEAST_READ:
-        with Fitting():
-            return _bandwidth(device, count)
-        torch.cuda.empty_cache()
-        count //= 4
-    return 0.0
+
+    def attempts() -> Iterator[Callable[[], float]]:
+        fewer = count
+        while fewer >= LEAST_READ:
+            yield functools.partial(_bandwidth, device, fewer)
+            fewer //= 4
+        yield lambda: 0.0
+
+    return first_fitting(attempts())
 
 
 def _bandwidth(device: torch.device, count: int) -> float:
@@ -662,12 +635,15 @@ class Trial:
         share = us / max(took, 1.0) * least.share
         return None if not least.at or share >= 1 else Sample(self.reference, tensors, share, self.seed)
 
-    def roomy(self, call: Callable[[], Any]) -> Any:
+    def roomy(self, call: Callable[[], Result]) -> Result:
         """What a call returns. When it finds too little memory it is called once more, with less kept there."""
-        with Fitting():
-            return call()
-        self.shed()
-        return call()
+
+        def attempts() -> Iterator[Callable[[], Result]]:
+            yield call
+            self.shed()
+            yield call
+
+        return first_fitting(attempts())
 
     def shed(self) -> None:
         """Frees what can be made again: inputs, and copies of those that are in no cache without."""
@@ -677,7 +653,6 @@ class Trial:
         timer = getattr(self, "timer", None)
         if timer is not None and len(timer.sets) > 1 and bytes_of(timer.sets[0]) > timer.wanted:
             timer.sets, self.cases[0].kept = [], None
-        torch.cuda.empty_cache()
 
     def stock(self) -> None:
         """Sees to it that the timer has inputs."""
@@ -741,27 +716,21 @@ class Trial:
         """The time of the program as plain PyTorch, cold, and whether it is estimated: from pieces, or from the sample,
         when the whole does not fit into memory. 0: nothing does."""
 
-        def whole() -> float:
+        def whole() -> tuple[float, bool]:
             self.stock()
-            return self.timer(self.reference.eager, repeat, 0.0, EAGER_SHARE * self.seconds)[0]
+            return self.timer(self.reference.eager, repeat, 0.0, EAGER_SHARE * self.seconds)[0], False
 
-        def pieces() -> float:
-            return min(self.clock.once(lambda: self.reference(self.timer.sets[0])) for _ in range(3))
+        def pieces() -> tuple[float, bool]:
+            self.stock()
+            return min(self.clock.once(lambda: self.reference(self.timer.sets[0])) for _ in range(3)), True
 
-        def sampled() -> float:
+        def sampled() -> tuple[float, bool]:
+            self.stock()
             part = self.sample.inputs(self.timer.sets[0]) if self.sample else self.timer.sets[0]
             of = functools.partial(self.reference.of, self.sample, part, exact=False)
-            return min(self.clock.once(of) for _ in range(3)) / self.share
+            return min(self.clock.once(of) for _ in range(3)) / self.share, True
 
-        with Fitting():
-            return self.roomy(whole), False
-        for guess in (pieces, sampled):
-            torch.cuda.empty_cache()
-            with Fitting():
-                self.stock()
-                return guess(), True
-        torch.cuda.empty_cache()
-        return 0.0, True
+        return first_fitting([lambda: self.roomy(whole), pieces, sampled, lambda: (0.0, True)])
 
     def validate(self, module: ModuleType, first: int = 0, count: int | None = None) -> float:
         """The largest error of a generated module over `count` distributions from the `first` on (None: all). Wrong
@@ -809,8 +778,7 @@ class Trial:
     def judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
         """Checks a module on `check` distributions, or on all when it comes near the best, and times it, its `kernels`
         too where that is wanted: `how` is a request to measure (docs/workers.md)."""
-        found: dict[str, Any] = self.roomy(lambda: self._judge(module, how))
-        return found
+        return self.roomy(lambda: self._judge(module, how))
 
     def _judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
         check, repeat, best_us = how.get("check", 0), how.get("repeat", 10), how.get("best_us") or 0.0

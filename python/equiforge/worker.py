@@ -23,6 +23,7 @@ import torch
 
 import equiforge
 from equiforge import _cuda, _shared, _source, _trial
+from equiforge._memory import exhausted
 
 Reply = dict[str, Any]
 
@@ -124,7 +125,7 @@ class Worker:
         except Exception as problem:  # whatever a candidate does is an answer
             cause = problem.__cause__ if isinstance(problem, _source.KernelFailed) else problem
             too_large = type(cause).__name__ == "OutOfResources"
-            if _trial.exhausted(cause):
+            if exhausted(cause):
                 reply = refuse("exhausted", cause)
             else:
                 reply = refuse("memory" if too_large else status, f"{type(cause).__name__}: {cause}")

@@ -10,7 +10,7 @@ import torch
 from conftest import BUILD
 from memory import Memory
 
-from equiforge import _trial
+from equiforge import _memory, _trial
 from equiforge.worker import FAULTS, Worker
 
 # A program as libequiforge prints one for Triton, by hand: two kernels with a temporary between them.
@@ -557,12 +557,34 @@ def test_exhausted():
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     ):
-        with _trial.Fitting():
+        with _memory.Fitting():
             raise RuntimeError(text)
-    with pytest.raises(RuntimeError), _trial.Fitting():
+    with pytest.raises(RuntimeError), _memory.Fitting():
         raise RuntimeError("an illegal memory access was encountered")
-    with pytest.raises(ValueError), _trial.Fitting():
+    with pytest.raises(ValueError), _memory.Fitting():
         raise ValueError("out of memory")
+
+
+def test_first_fitting():
+    """Attempts follow one another until one finds enough memory, and none is made before it is needed."""
+    made = []
+
+    def short(text):
+        raise torch.OutOfMemoryError(text)
+
+    def attempts():
+        for size in (8, 4, 2, 1):
+            made.append(size)
+            yield (lambda size=size: size if size < 4 else short(f"{size} is too much"))
+
+    assert _memory.first_fitting(attempts()) == 2 and made == [8, 4, 2]
+    with pytest.raises(torch.OutOfMemoryError, match="^b$"):
+        _memory.first_fitting([lambda: short("a"), lambda: short("b")])
+    with pytest.raises(torch.OutOfMemoryError, match="^all of it$"):
+        _memory.first_fitting([lambda: short("a")], "all of it")
+    with pytest.raises(ZeroDivisionError):
+        _memory.first_fitting([lambda: 1 // 0, lambda: 1])
+    assert _memory.first_fitting([lambda: short("a"), lambda: None]) is None
 
 
 def test_few_copies():
