@@ -9,6 +9,7 @@
 #include "codegen/torch.h"
 #include "plan/manifest.h"
 #include "plan/plan.h"
+#include "support/processors.h"
 #include "tune/compiled.h"
 #include "tune/python.h"
 

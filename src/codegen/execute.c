@@ -1,13 +1,12 @@
 /* Running generated C: see execute.h. The compiler is started directly, without a shell; the file names that it gets
  * are made here. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* environ */
 #include "codegen/execute.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -228,15 +227,6 @@ void *ef_aligned(uint64_t bytes)
     }
     memset(memory, 0, bytes);
     return memory;
-}
-
-unsigned ef_processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return (unsigned)CPU_COUNT(&set);
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
-    return count > 0 ? (unsigned)count : 1;
 }
 
 bool ef_native_open(ef_native *native, const ef_kgraph *graph, const ef_schedule *schedule, ef_diag *diag)

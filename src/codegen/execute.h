@@ -46,7 +46,5 @@ double ef_native_time(const ef_native *native, void *const *in, void *const *out
 
 /* Memory for buffers, aligned to 64 bytes, zeroed; freed by free. */
 void *ef_aligned(uint64_t bytes);
-/* The processors that this process may use. */
-unsigned ef_processors(void);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "codegen/settings.h"
 #include "support/deepstack.h"
+#include "support/processors.h"
 
 /* The evaluator works element by element: more multiplications than this take minutes. */
 #define MAX_MULTIPLICATIONS 4e8

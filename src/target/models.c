@@ -4,7 +4,8 @@
 #include "target/target.h"
 
 #include <string.h>
-#include <unistd.h>
+
+#include "support/processors.h"
 
 #define T 1e12
 #define G 1e9
@@ -117,10 +118,9 @@ const ef_target *ef_target_named(const char *name)
 ef_target ef_target_with_threads(const ef_target *target, uint32_t threads)
 {
     ef_target t = *target;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (t.gpu)
         return t;
-    t.units = threads ? threads : processors > 0 ? (uint32_t)processors : 1;
+    t.units = threads ? threads : ef_processors();
     t.vector = target->vector / target->units * t.units;
     return t;
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/processors.h"
 #include "tune/sample.h"
 #include "tune/work.h"
 

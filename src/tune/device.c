@@ -13,6 +13,7 @@
 #include "codegen/execute.h"
 #include "codegen/torch.h"
 #include "codegen/triton.h"
+#include "support/processors.h"
 #include "tune/identity.h"
 #include "tune/python.h"
 

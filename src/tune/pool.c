@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/processors.h"
 #include "support/vec.h"
 #include "tune/process.h"
 #include "tune/scratch.h"
@@ -334,8 +335,7 @@ ef_pool *ef_pool_new(const ef_pool_options *options, ef_diag *diag)
     if (!scratch)
         return NULL;
     ef_pool *pool = ef_xcalloc(1, sizeof *pool);
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned compilers = options->compilers ? options->compilers : processors > 0 ? (unsigned)processors : 1;
+    unsigned compilers = options->compilers ? options->compilers : ef_processors();
     pool->options = *options;
     pool->arena = ef_arena_new();
     pool->options.command = copy_command(pool->arena, options->command);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "support/deepstack.h"
+#include "support/processors.h"
 #include "tune/bench.h"
 #include "tune/identity.h"
 

@@ -2,6 +2,7 @@
  *
  * The worker is this program itself, called with --worker. What it does with a request stands in the request. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -308,6 +309,24 @@ static void test_quiet(void **state)
     ef_pool_free(pool);
 }
 
+/* Unless told how many, as many compile as there are processors for this process: it may share the machine. */
+static void test_affinity(void **state)
+{
+    cpu_set_t all, one;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    ef_pool *pool = open_pool("good", 0, false);
+    assert_int_equal(ef_pool_compilers(pool), 1);
+    ef_pool_free(pool);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 /* What workers leave is gone with the pool: processes and files. */
 static void test_nothing_is_left(void **state)
 {
@@ -335,15 +354,11 @@ int main(int argc, char **argv)
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_faults_while_measuring),
-        cmocka_unit_test(test_last_replies),
-        cmocka_unit_test(test_faults_while_compiling),
-        cmocka_unit_test(test_hopeless),
-        cmocka_unit_test(test_quiet),
-        cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_jobs),         cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_faults_while_measuring),
+        cmocka_unit_test(test_last_replies), cmocka_unit_test(test_faults_while_compiling),
+        cmocka_unit_test(test_hopeless),     cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_affinity),     cmocka_unit_test(test_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
