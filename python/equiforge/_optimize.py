@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from equiforge import _cuda, _file, _native, _prepare, _trial
+from equiforge import _cuda, _file, _native, _prepare, _timing
+from equiforge._accuracy import error
 from equiforge._memory import exhausted, first_fitting
 from equiforge._module import Attached, Call, OptimizedModule, evaluating, in_training
 from equiforge._native import EquiForgeError, Progress, UnsupportedModuleError
@@ -286,7 +287,7 @@ class _Both:
 
     def __init__(self, fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]):
         self.fast, self.original, self.arguments = fast, original, (args, kwargs)
-        self.clock = _trial.Clock(fast.device)
+        self.clock = _timing.Clock(fast.device)
         self.difference = 0.0
         self.short: list[str] = []
         self.failure = ""
@@ -306,8 +307,8 @@ class _Both:
             got, us = called
             calls.append(us)
             if want is not None:
-                error = self._try(functools.partial(_trial.error, got, want), "compare its results with the original's")
-                self.difference = max(self.difference, error or 0.0)
+                found = self._try(functools.partial(error, got, want), "compare its results with the original's")
+                self.difference = max(self.difference, found or 0.0)
             del called, got
         optimized_us = 0.0 if not calls else calls[0] if original is not None else min(calls)
         del want
@@ -388,7 +389,7 @@ def tensors_of(results: Any) -> list[Tensor]:
     return [x for x in pytree.tree_leaves(results) if isinstance(x, Tensor)]
 
 
-def in_turns(calls: Sequence[Callable[[], Any]], clock: _trial.Clock, longest_us: float) -> list[float]:
+def in_turns(calls: Sequence[Callable[[], Any]], clock: _timing.Clock, longest_us: float) -> list[float]:
     """The median time of each call in microseconds, measured alternately so that nothing favours one. Quick calls are
     made many in a row, as a model makes them: what the host does for one of them overlaps with what the device does for
     another, and an idle device's start is not counted for each. Of one call each, when all together take longer than

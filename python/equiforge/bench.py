@@ -135,7 +135,7 @@ def run_case(name: str, arguments: argparse.Namespace, report: Report) -> None:
     """Measures one case; reports {"baseline": …} and {"product": …} as they come."""
     import torch
 
-    from equiforge import _trial
+    from equiforge import _accuracy, _timing
     from equiforge._optimize import optimize, tensors_of
 
     target, budget, skipped = arguments.target, arguments.budget, arguments.skip.split(",")
@@ -144,13 +144,13 @@ def run_case(name: str, arguments: argparse.Namespace, report: Report) -> None:
     case = workloads().workload(name)
     module, inputs = case.make(device=device, small=cpu)
     weights = dict(module.named_parameters())
-    timer = _trial.Timer([*(x.detach() for x in weights.values()), *inputs], device)
+    timer = _timing.Timer([*(x.detach() for x in weights.values()), *inputs], device)
     exact = exact_results(module, inputs)
 
     def measure(call: Callable[[Sequence[Tensor]], Any]) -> dict[str, float | None]:
         cold, warm = timer(call)
         result = tensors_of(call(timer.sets[0]))
-        return {"us": cold, "warm_us": warm, "rel_l2": _trial.error(result, exact) if exact is not None else None}
+        return {"us": cold, "warm_us": warm, "rel_l2": _accuracy.error(result, exact) if exact is not None else None}
 
     def attempt(label: str, make: Callable[[], Callable[[Sequence[Tensor]], Any]]) -> None:
         if label in skipped:

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import torch
 
 import equiforge
-from equiforge import _cuda, _shared, _source, _trial
+from equiforge import _cuda, _inputs, _reference, _shared, _source, _timing, _trial
 from equiforge._memory import exhausted
 
 Reply = dict[str, Any]
@@ -210,8 +210,8 @@ class Worker:
             self.spent["context"] = time.perf_counter() - start
         start = time.perf_counter()
         torch.backends.cuda.matmul.allow_tf32 = False
-        reference = _trial.Reference(request["reference"], request["name"])
-        inputs, outputs = ([_trial.Spec.of(entry) for entry in request[which]] for which in ("inputs", "outputs"))
+        reference = _reference.Reference(request["reference"], request["name"])
+        inputs, outputs = ([_inputs.Spec.of(entry) for entry in request[which]] for which in ("inputs", "outputs"))
         seed = request.get("seed", 1) % (1 << 40)
         seconds = request.get("seconds") or 0.0
         trial = _trial.Trial((inputs, outputs), reference, self.device, seed, seconds)
@@ -223,7 +223,7 @@ class Worker:
             "estimated": estimated,
             "eager_error": trial.eager_error,
             "exact": str(reference.exact_dtype).removeprefix("torch."),
-            "bandwidth": _trial.bandwidth(self.device),
+            "bandwidth": _timing.bandwidth(self.device),
             "sample": trial.share,
         }
         spent = {**self.spent, **trial.take_spent()}

@@ -9,7 +9,7 @@ import torch
 from conftest import BUILD
 
 from bench.workloads import WORKLOADS, workload
-from equiforge import _native, _trial
+from equiforge import _accuracy, _native
 from equiforge._module import Attached, Call, OptimizedModule
 from equiforge._optimize import export, load, tensors_of
 from equiforge._plan import Plan
@@ -33,7 +33,7 @@ def untuned(module, args, folder, language="c") -> OptimizedModule:
 
 def difference(fast, module, args) -> float:
     with torch.no_grad():
-        return _trial.error(tensors_of(fast(*args)), [x.double() for x in tensors_of(module(*args))])
+        return _accuracy.error(tensors_of(fast(*args)), [x.double() for x in tensors_of(module(*args))])
 
 
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if "/" not in name or name.endswith("/B16")])

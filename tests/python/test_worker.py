@@ -10,7 +10,7 @@ import torch
 from conftest import BUILD
 from memory import Memory
 
-from equiforge import _memory, _trial
+from equiforge import _accuracy, _inputs, _kernel_times, _memory, _reference, _timing, _trial
 from equiforge.worker import FAULTS, Worker
 
 # A program as libequiforge prints one for Triton, by hand: two kernels with a temporary between them.
@@ -245,13 +245,13 @@ def test_endless_kernel(program, tmp_path):
 
 def test_times_of_kernels_add_up_to_the_whole():
     """What the start of each takes when it is timed alone is the same for all."""
-    assert _trial.adding_up([5.5, 9.5], 9.0) == [2.5, 6.5]
-    assert _trial.adding_up([2.0, 5.0], 8.0) == [2.0, 5.0]  # what comes between them is no kernel's
+    assert _kernel_times.adding_up([5.5, 9.5], 9.0) == [2.5, 6.5]
+    assert _kernel_times.adding_up([2.0, 5.0], 8.0) == [2.0, 5.0]  # what comes between them is no kernel's
     # A tenth at least, and the others add up all the same, where they can.
-    assert _trial.adding_up([4.0, 50.0], 44.0) == pytest.approx([0.4, 43.6])
-    assert _trial.adding_up([10.0, 2.0, 2.0], 8.0) == pytest.approx([7.6, 0.2, 0.2])
-    assert _trial.adding_up([10.0, 20.0], 1.0) == pytest.approx([1.0, 2.0])
-    assert _trial.adding_up([], 3.0) == []
+    assert _kernel_times.adding_up([4.0, 50.0], 44.0) == pytest.approx([0.4, 43.6])
+    assert _kernel_times.adding_up([10.0, 2.0, 2.0], 8.0) == pytest.approx([7.6, 0.2, 0.2])
+    assert _kernel_times.adding_up([10.0, 20.0], 1.0) == pytest.approx([1.0, 2.0])
+    assert _kernel_times.adding_up([], 3.0) == []
 
 
 def test_bad_requests(worker):
@@ -320,41 +320,41 @@ def test_compiles_without_gpu(tmp_path, arch):
 def test_errors():
     exact = [torch.tensor([1.0, 2.0, float("inf"), float("nan"), 70000.0], dtype=torch.float64)]
     good = [torch.tensor([1.0, 2.0, float("inf"), float("nan"), float("inf")], dtype=torch.float16)]
-    assert _trial.error(good, exact) == 0
+    assert _accuracy.error(good, exact) == 0
     for at, value in ((0, float("nan")), (2, 5.0), (3, 1.0), (2, float("-inf")), (1, float("inf"))):
         bad = [good[0].clone()]
         bad[0][at] = value
-        assert _trial.error(bad, exact) == float("inf")
-    assert _trial.error([torch.tensor([3.0])], [torch.tensor([4.0], dtype=torch.float64)]) == 0.25
+        assert _accuracy.error(bad, exact) == float("inf")
+    assert _accuracy.error([torch.tensor([3.0])], [torch.tensor([4.0], dtype=torch.float64)]) == 0.25
     zero = [torch.zeros(3, dtype=torch.float64)]
-    assert _trial.error([torch.zeros(3)], zero) == 0
-    assert _trial.error([torch.ones(3)], zero) == float("inf")
+    assert _accuracy.error([torch.zeros(3)], zero) == 0
+    assert _accuracy.error([torch.ones(3)], zero) == float("inf")
 
 
 def test_errors_of_any_size(monkeypatch):
     """Squares of what float64 holds may leave it, or vanish from it."""
-    monkeypatch.setattr(_trial, "COMPARED", 2)  # some parts
+    monkeypatch.setattr(_accuracy, "COMPARED", 2)  # some parts
     for scale in (5e-324, 1e-310, 1e-170, 1e-140, 1.0, 1e153, 1e200, 1e307):
         exact = [torch.tensor([2.0, 4.0, 4.0, 8.0], dtype=torch.float64) * scale]
-        assert _trial.error(exact, exact) == 0
-        assert _trial.error([exact[0] / 2], exact) == pytest.approx(0.5)
-        assert _trial.error([-exact[0]], exact) == pytest.approx(2.0)
-        assert _trial.error([exact[0], torch.zeros(0)], [exact[0], torch.zeros(0)]) == 0
-        assert _trial.error([exact[0]], [torch.zeros(4, dtype=torch.float64)]) == float("inf")
+        assert _accuracy.error(exact, exact) == 0
+        assert _accuracy.error([exact[0] / 2], exact) == pytest.approx(0.5)
+        assert _accuracy.error([-exact[0]], exact) == pytest.approx(2.0)
+        assert _accuracy.error([exact[0], torch.zeros(0)], [exact[0], torch.zeros(0)]) == 0
+        assert _accuracy.error([exact[0]], [torch.zeros(4, dtype=torch.float64)]) == float("inf")
     large, small = (torch.full((4,), x, dtype=torch.float64) for x in (1e200, 1e-200))
-    assert _trial.error([large, 2 * small], [large, small]) == 0  # 1e-400
-    assert _trial.error([large / 2, small], [large, small]) == pytest.approx(0.5)
+    assert _accuracy.error([large, 2 * small], [large, small]) == 0  # 1e-400
+    assert _accuracy.error([large / 2, small], [large, small]) == pytest.approx(0.5)
 
 
 def test_copies():
     inputs = [torch.arange(10, dtype=torch.int32), torch.randn(3, 5).half(), torch.tensor(2.5)]
-    sets = _trial.copies(inputs, 4000)
+    sets = _timing.copies(inputs, 4000)
     assert len(sets) == 4000 // 768 + 1
     for tensors in sets:
         assert all(torch.equal(a, b) and b.data_ptr() % 64 == 0 for a, b in zip(inputs, tensors, strict=True))
 
 
-class Ticking(_trial.Clock):
+class Ticking(_timing.Clock):
     """A GPU on which a call takes 6 us, and an event between calls 3.5 more."""
 
     def __init__(self):
@@ -378,7 +378,7 @@ class Ticking(_trial.Clock):
 
 
 def test_what_events_take_hides_no_small_kernel():
-    timer = _trial.Timer([torch.zeros(4)], torch.device("cpu"))
+    timer = _timing.Timer([torch.zeros(4)], torch.device("cpu"))
     timer.clock = clock = Ticking()
     clock.calls = 0
 
@@ -394,10 +394,10 @@ def test_what_events_take_hides_no_small_kernel():
 
 def test_pieces(reference, monkeypatch):
     """What does not fit is computed piece by piece, with the same results."""
-    whole = _trial.Reference(reference, "rms")
+    whole = _reference.Reference(reference, "rms")
     inputs = [torch.randn(12, 40).half(), torch.randn(40).half()]
     want = whole.exact(inputs)
-    parts = _trial.Reference(reference, "rms")
+    parts = _reference.Reference(reference, "rms")
     rows = []
 
     def small(x, g, dtype, sizes):
@@ -448,10 +448,10 @@ def parts_of(text, tmp_path):
     path.write_text(text)
     command = [BUILD / "equiforge", "inspect", path, "--torch"]
     source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    reference = _trial.Reference(source, "p")
+    reference = _reference.Reference(source, "p")
     module = reference.module
     specs = [
-        [_trial.Spec.of(dict(zip(("name", "dtype", "shape"), entry, strict=True))) for entry in entries]
+        [_inputs.Spec.of(dict(zip(("name", "dtype", "shape"), entry, strict=True))) for entry in entries]
         for entries in (module.INPUTS, module.OUTPUTS)
     ]
     return specs, reference, source
@@ -481,7 +481,7 @@ def test_samples_are_computed_in_pieces(tmp_path):
     assert roomy.share < 1 and roomy.eager_us(1)[1] is False
     right, wrong = eager(roomy), eager(roomy, lambda y: y[5].zero_())
     with Memory(5 * MIB) as memory:
-        trial = _trial.Trial(specs, _trial.Reference(source, "p"), "cpu", 1, 1e-9)
+        trial = _trial.Trial(specs, _reference.Reference(source, "p"), "cpu", 1, 1e-9)
         us, estimated = trial.eager_us(1)
         found = trial.judge(right, {"check": 99})
         with pytest.raises(_trial.Wrong):
@@ -522,7 +522,7 @@ def test_inputs_are_drawn_anew(tmp_path):
     roomy = _trial.Trial(specs, reference, "cpu", 1)
     right, wrong = eager(roomy), eager(roomy, lambda y: y[1].zero_())
     with Memory(11 * MIB) as memory:
-        trial = _trial.Trial(specs, _trial.Reference(source, "p"), "cpu", 1)
+        trial = _trial.Trial(specs, _reference.Reference(source, "p"), "cpu", 1)
         assert trial.judge(right, {"check": 99})["checked"] == len(trial.cases) == 4
         with pytest.raises(_trial.Wrong):
             trial.judge(wrong, {"check": 99})
@@ -591,7 +591,7 @@ def test_few_copies():
     inputs = [torch.randn(MIB)]
     for limit, most, count in ((64, 1e9, 5), (13, 1e9, 2), (7, 1e9, 1), (64, 8 * MIB, 2), (64, MIB, 1)):
         with Memory(limit * MIB):
-            sets = _trial.copies(inputs, 16 * MIB, most)
+            sets = _timing.copies(inputs, 16 * MIB, most)
         assert len(sets) == count
         assert all(torch.equal(x, inputs[0]) for (x,) in sets)
 
@@ -600,39 +600,39 @@ def test_errors_are_computed_in_parts(monkeypatch):
     """There is no copy of large results in float64."""
     x, want = torch.randn(8, MIB).half(), torch.randn(8, MIB)
     exact = float((x.double() - want).norm() / want.double().norm())
-    monkeypatch.setattr(_trial, "COMPARED", MIB)
+    monkeypatch.setattr(_accuracy, "COMPARED", MIB)
     with Memory(48 * MIB):
-        assert _trial.error([x, x], [want, want]) == pytest.approx(exact, rel=1e-9)
-        assert _trial.beyond([x]) == 0
+        assert _accuracy.error([x, x], [want, want]) == pytest.approx(exact, rel=1e-9)
+        assert _accuracy.beyond([x]) == 0
         x[7, MIB - 1] = torch.nan
-        assert _trial.error([x], [want]) == float("inf")
-        assert _trial.beyond([x, want]) == 1
+        assert _accuracy.error([x], [want]) == float("inf")
+        assert _accuracy.beyond([x, want]) == 1
     with pytest.raises(torch.OutOfMemoryError), Memory(48 * MIB):
         x.double()
 
 
 def test_masks():
-    specs = [_trial.Spec("x", torch.float16, (9, 7)), _trial.Spec("mask", torch.float16, (9, 7))]
-    assert _trial.distributions(specs)[-1] == "masked"
-    x, mask = _trial.draw(specs, "masked", 1, torch.device("cpu"), 3)
+    specs = [_inputs.Spec("x", torch.float16, (9, 7)), _inputs.Spec("mask", torch.float16, (9, 7))]
+    assert _inputs.distributions(specs)[-1] == "masked"
+    x, mask = _inputs.draw(specs, "masked", 1, torch.device("cpu"), 3)
     assert torch.isfinite(x).all()
     blank = torch.isinf(mask).all(-1)
     assert blank.tolist() == [i % 3 == 1 for i in range(9)]
-    zero, _ = _trial.draw(specs, "zero", 1, torch.device("cpu"), 3)
+    zero, _ = _inputs.draw(specs, "zero", 1, torch.device("cpu"), 3)
     assert (zero == 0).all(-1).tolist() == [i % 3 == 1 for i in range(9)]
 
 
 def test_scales(reference):
     """The scales to try are the module's, and the first is taken that suits by what the module says."""
-    specs = [_trial.Spec("x", torch.float16, (12, 40)), _trial.Spec("g", torch.float16, (40,))]
-    module = _trial.Reference(reference, "rms").module
+    specs = [_inputs.Spec("x", torch.float16, (12, 40)), _inputs.Spec("g", torch.float16, (40,))]
+    module = _reference.Reference(reference, "rms").module
     assert set(module.DRAWS) == {"normal", "large", "tiny", "zero", "shifted", "masked"}
     assert all(most == (0.005 if in_range else 0.01) for _, most, in_range in module.DRAWS.values())
 
     def largest(scales, most, in_range=True):
-        source = _trial.Reference(reference, "rms")
+        source = _reference.Reference(reference, "rms")
         source.module.DRAWS = module.DRAWS | {"large": (scales, most, in_range)}
-        trial = _trial.Trial((specs, [_trial.Spec("y", torch.float16, (12, 40))]), source, torch.device("cpu"), 1)
+        trial = _trial.Trial((specs, [_inputs.Spec("y", torch.float16, (12, 40))]), source, torch.device("cpu"), 1)
         return next(float(case.inputs[1].abs().max()) for case in trial.cases if case.kind == "large")
 
     normal = largest((1.0,), 0.005)
@@ -645,11 +645,11 @@ def test_sample(reference):
     """Exact results of a sample are those of the whole program there; what lies outside is compared with eager's."""
     from types import SimpleNamespace
 
-    inputs = [_trial.Spec("x", torch.float16, (12, 40)), _trial.Spec("g", torch.float16, (40,))]
-    outputs = [_trial.Spec("y", torch.float16, (12, 40))]
+    inputs = [_inputs.Spec("x", torch.float16, (12, 40)), _inputs.Spec("g", torch.float16, (40,))]
+    outputs = [_inputs.Spec("y", torch.float16, (12, 40))]
 
     def trial(seconds):
-        return _trial.Trial((inputs, outputs), _trial.Reference(reference, "rms"), torch.device("cpu"), 1, seconds)
+        return _trial.Trial((inputs, outputs), _reference.Reference(reference, "rms"), torch.device("cpu"), 1, seconds)
 
     whole, sampled = trial(0.0), trial(1e-9)
     assert whole.share == 1 and 0 < sampled.share < 1
@@ -695,9 +695,9 @@ def test_variance_that_cancels_is_refused(tmp_path):
     path.write_text(NORM.replace("f32[n, 64]", "f32[n, k]").replace("dim n = 256", "dim n = 256\ndim k = 64"))
     command = [BUILD / "equiforge", "inspect", path, "--torch"]
     source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    inputs = [_trial.Spec("x", torch.float32, (8, 256)), _trial.Spec("w", torch.float32, (256, 64))]
-    outputs = [_trial.Spec("y", torch.float32, (8, 64))]
-    trial = _trial.Trial((inputs, outputs), _trial.Reference(source, "norm"), torch.device("cpu"), 1, 0.0)
+    inputs = [_inputs.Spec("x", torch.float32, (8, 256)), _inputs.Spec("w", torch.float32, (256, 64))]
+    outputs = [_inputs.Spec("y", torch.float32, (8, 64))]
+    trial = _trial.Trial((inputs, outputs), _reference.Reference(source, "norm"), torch.device("cpu"), 1, 0.0)
     assert [spec.summed for spec in trial.inputs] == [True, False]
 
     def module(variance):
@@ -718,9 +718,9 @@ def trial_of(text, tmp_path):
     path.write_text(text)
     command = [BUILD / "equiforge", "inspect", path, "--torch"]
     source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    reference = _trial.Reference(source, "p")
+    reference = _reference.Reference(source, "p")
     specs = (
-        [_trial.Spec.of(dict(zip(("name", "dtype", "shape"), entry, strict=True))) for entry in entries]
+        [_inputs.Spec.of(dict(zip(("name", "dtype", "shape"), entry, strict=True))) for entry in entries]
         for entries in (reference.module.INPUTS, reference.module.OUTPUTS)
     )
     return _trial.Trial(tuple(specs), reference, torch.device("cpu"), 1, 0.0)
