@@ -239,11 +239,14 @@ def compare(
     a GPU launch in different ways, and are all looked at, as far as the budget goes. Arguments are copies, and buffers
     are as before when this returns: calls may write to them.
 
+    Of the warnings that both give, PyTorch's for instance, each is shown once.
+
     What does not fit into the device's memory is left out, and a warning says so: that the original could not be called
     is no reason to prefer it. Nor is an exception of its own, of which a warning tells as well.
     """
     both = _Both(fast, original, args, kwargs)
-    with evaluating(original.modules()), torch.no_grad():
+    with evaluating(original.modules()), torch.no_grad(), warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
         try:
             found = both.compare(budget_s)
         finally:
@@ -259,6 +262,17 @@ def compare(
             f"the optimised module differs from the original by {both.difference:.2g}: not used", stacklevel=3
         )
     fast.__dict__.update(found)
+    show_once(heard)
+
+
+def show_once(heard: Sequence[warnings.WarningMessage]) -> None:
+    """Shows each of the warnings that calls of the module gave once, where the caller's filters let it be shown: it is
+    called many times, and where the caller calls it once."""
+    first: dict[tuple[type[Warning], str], warnings.WarningMessage] = {}
+    for warning in heard:
+        first.setdefault((warning.category, str(warning.message)), warning)
+    for warning in first.values():
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 class OriginalFailed(Exception):
@@ -382,7 +396,9 @@ class _Both:
             with of_the_original():
                 self.original(*given, **named)
 
-        return in_turns((original, lambda: self.fast(*given, **named)), self.clock, longest_us)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first calls gave them; hearing them once more would take time
+            return in_turns((original, lambda: self.fast(*given, **named)), self.clock, longest_us)
 
 
 def tensors_of(results: Any) -> list[Tensor]:

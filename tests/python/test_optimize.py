@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 import torch
@@ -264,9 +265,9 @@ def test_original_that_fails(calls, tmp_path):
 
     hook = module.register_forward_pre_hook(fail)
     slow = fast.register_forward_pre_hook(lambda *_: time.sleep(0.01))
-    with pytest.warns(UserWarning) as warnings:
+    with pytest.warns(UserWarning) as shown:
         compare(fast, module, (x,), {}, 10)
-    (warning,) = warnings
+    (warning,) = shown
     assert str(warning.message).startswith("equiforge: the original failed")
     assert str(warning.message).endswith(": ValueError: no more calls")
     assert not fast._keep_original and not fast._differs and fast.optimized_us > 0
@@ -276,6 +277,29 @@ def test_original_that_fails(calls, tmp_path):
     slow.remove()
     with torch.no_grad():
         assert torch.allclose(fast(x), module(x), atol=1e-3)
+
+
+class Deviations(torch.nn.Module):
+    """Of one number each: PyTorch warns of that, at every call."""
+
+    def forward(self, x):
+        return x.std(-1), x.std(-1) + x.var(-1)
+
+
+@pytest.mark.filterwarnings("always")
+def test_warnings_of_the_module_are_shown_once(tmp_path):
+    """However often it is called to be timed, and where it stands; what the caller ignores is not shown."""
+    module, x = Deviations().eval(), torch.randn(8, 1)
+    fast = untuned(module, (x,), tmp_path)
+    with pytest.warns(UserWarning) as shown:
+        compare(fast, module, (x,), {}, 10)
+    assert fast.original_us > 0
+    assert sorted(str(w.message)[:3] for w in shown) == ["std", "var"]
+    assert {w.filename for w in shown} == {__file__}
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.filterwarnings("ignore", message="std")
+        compare(fast, module, (x,), {}, 10)
+    assert [str(w.message)[:3] for w in shown] == ["var"]
 
 
 def test_library_without_memory_for_itself(tmp_path):
