@@ -330,7 +330,7 @@ typedef struct {
     const char *source;   /* code of the implementation, a whole file, and the function in it */
     const char *entry;
     const char *program; /* the implementation as a tiled program, in text form */
-    const char *device;  /* what measured it, with versions */
+    const char *device;  /* what measured it, or would have if there were regions, with versions */
     const char *note;    /* what to know about regions that were kept, or about the store, one line; "": nothing */
 } equiforge_optimum;
 

@@ -83,6 +83,17 @@ static const char *keep(ef_arena *arena, const char *text)
     return ef_arena_strndup(arena, text, strlen(text));
 }
 
+/* Who measured or, where there was nothing to measure, who would have. */
+static const char *device_of(const optimize_call *call, ef_arena *arena)
+{
+    char identity[600];
+    ef_diag unknown = {0};
+    if (call->plan->regions)
+        return keep(arena, call->plan->region[0].device);
+    bool known = call->device->identity(call->device, identity, sizeof identity, &unknown);
+    return keep(arena, known ? identity : call->device->name);
+}
+
 static void report(const optimize_call *call, const char *note, ef_arena *arena, equiforge_optimum *optimum)
 {
     const ef_module_summary *s = &call->summary;
@@ -110,7 +121,7 @@ static void report(const optimize_call *call, const char *note, ef_arena *arena,
         .source = keep(arena, only->source),
         .entry = keep(arena, only->entry),
         .program = keep(arena, only->candidate),
-        .device = keep(arena, call->plan->regions ? call->plan->region[0].device : ""),
+        .device = device_of(call, arena),
         .kept = s->kept,
         .note = keep(arena, s->message ? s->message : note),
     };

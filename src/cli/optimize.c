@@ -115,6 +115,10 @@ static void print_text(const char *file, const equiforge_optimum *o)
         printf("  original    %.1f us\n", o->original_us);
     else
         printf("  original    not measured\n");
+    if (!o->regions) {
+        printf("  regions     0, and %" PRIu32 " external calls: there is nothing to optimise\n", o->externals);
+        return;
+    }
     printf("  best        %.1f us", o->best_us);
     if (isfinite(speedup_of(o)))
         printf(", %.2fx", speedup_of(o));

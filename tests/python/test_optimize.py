@@ -101,6 +101,28 @@ def test_regions_whose_time_is_not_known(tmp_path):
     assert "original    not measured\n" in optimize(Two(kernels=False), "20s")
 
 
+class Empty(torch.nn.Module):
+    """A result of no elements, which nothing computes."""
+
+    def forward(self, x):
+        return 2 * x[:0]
+
+
+@pytest.mark.parametrize("module", [Two(kernels=False), Empty()])
+def test_nothing_to_optimise(module, tmp_path):
+    """The device is named all the same, and no figure is printed of what was not measured."""
+    torch.export.save(torch.export.export(module.eval(), (torch.randn(8, 64),)), tmp_path / "module.pt2")
+    command = [BUILD / "equiforge", "optimize", tmp_path / "module.pt2", "--target", "cpu", "--budget", "3s"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, *rest = result.stdout.splitlines()
+    assert " on cpu: " in first
+    assert rest[0] == "  original    not measured"
+    assert rest[1].startswith("  regions     0, and ") and rest[1].endswith(": there is nothing to optimise")
+    assert len(rest) == 2
+    result = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)["device"].startswith("cpu: ")
+
+
 AGAIN = """
 import time
 import torch, torch._dynamo, torch.export._trace  # the exporter is imported at its first use, which takes seconds
