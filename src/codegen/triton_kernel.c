@@ -214,15 +214,22 @@ static uint64_t print_grid(ef_t *t)
     return blocks;
 }
 
-/* A kernel that may begin early waits here for all before it; the next one may begin once all blocks of this one run.
- */
+/* A kernel that may begin early waits for all before it before it does anything; the next one may begin once all blocks
+ * of this one run. One that reads nothing of the kernel before it waits in the end: both run at once, and when it has
+ * ended all before it have. That is so for what begins after it, too, because none may begin before that wait: two
+ * kernels that wait for a third one at once were measured to take far longer than one after the other. */
 static void print_overlap(ef_t *t)
 {
-    if (t->number + 1 < t->graph->kernels.count &&
-        ef_sched_value(t->graph, t->schedule, t->number + 1, EF_PARAM_OVERLAP))
-        ef_t_line(t, 0, "tl.extra.cuda.gdc_launch_dependents()");
+    uint32_t next = (t->number + 1) % t->graph->kernels.count; /* the first one of another call */
     if (ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP))
         ef_t_line(t, 0, "tl.extra.cuda.gdc_wait()");
+    if (ef_sched_value(t->graph, t->schedule, next, EF_PARAM_OVERLAP))
+        ef_t_line(t, 0, "tl.extra.cuda.gdc_launch_dependents()");
+}
+
+static bool waits_in_the_end(const ef_t *t)
+{
+    return t->kernel->beside && ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP);
 }
 
 /* ---- stores ---- */
@@ -344,7 +351,8 @@ static void print_rounds(ef_t *t, t_kernel *kernel)
 {
     ef_strbuf body = t->body[0];
     t->body[0] = (ef_strbuf){0};
-    print_overlap(t);
+    if (!waits_in_the_end(t))
+        print_overlap(t);
     ef_t_line(t, 0, "for turn in tl.range(tl.program_id(0), %" PRIu64 ", tl.num_programs(0)):", kernel->blocks);
     ef_strbuf_puts(&kernel->text, t->body[0].text);
     for (const char *line = body.text, *end; line && *line; line = end + 1) {
@@ -360,6 +368,11 @@ static void print_body(ef_t *t, t_kernel *kernel)
         print_rounds(t, kernel);
     else if (t->body[0].text)
         ef_strbuf_puts(&kernel->text, t->body[0].text);
+    if (!waits_in_the_end(t))
+        return;
+    ef_strbuf_free(&t->body[0]);
+    print_overlap(t);
+    ef_strbuf_puts(&kernel->text, t->body[0].text);
 }
 
 /* What is computed and stored, with what is loaded for it in front. */
@@ -388,7 +401,7 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     t.persist =
         ef_sched_blocks(g, s, t.kernel) > 1 && !may_be_empty(&t) ? ef_sched_value(g, s, number, EF_PARAM_PERSIST) : 0;
     kernel->blocks = print_grid(&t);
-    if (!t.persist)
+    if (!t.persist && !waits_in_the_end(&t))
         print_overlap(&t);
     print_work(&t);
     print_head(&t, kernel);

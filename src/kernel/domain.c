@@ -179,7 +179,7 @@ static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t valu
     case EF_PARAM_GROUP: return numbers(group, product && k->grid > 1 ? 5 : 1, value);
     case EF_PARAM_ORDER: return numbers(either, is_uneven(k) ? 2 : 1, value);
     case EF_PARAM_PERSIST: return numbers(persist, k->grid > 0 ? 4 : 1, value);
-    case EF_PARAM_OVERLAP: return numbers(either, p->kernel > 0 ? 2 : 1, value);
+    case EF_PARAM_OVERLAP: return numbers(either, 2, value);
     default: return numbers(either, 1, value);
     }
 }

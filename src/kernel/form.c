@@ -435,6 +435,15 @@ static void add_read(const ef_kernel *k, const bool *needed, bool *read)
     }
 }
 
+void ef_kernel_buffers_read(const ef_kernel *k, bool *read)
+{
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        ef_kernel_need(k, k->stores.at[s].value, needed);
+    add_read(k, needed, read);
+    free(needed);
+}
+
 /* Keeps the stores of a kernel that a later one or an output needs, and notes what they read. False when none is left.
  */
 static bool prune_stores(const ef_kgraph *g, ef_kernel *k, bool *read)
@@ -501,26 +510,35 @@ static void prune(ef_kgraph *g)
     free(place);
 }
 
-/* From the kernel that stores a buffer to the last one that reads it. */
+/* Whether a kernel reads what another one stores; `read`: by buffer. */
+static bool reads_what(const ef_kernel *storing, const bool *read)
+{
+    for (uint32_t s = 0; s < storing->stores.count; s++)
+        if (read[storing->stores.at[s].buffer])
+            return true;
+    return false;
+}
+
+/* From the kernel that stores a buffer to the last one that reads it. What a kernel stores that may run at once with
+ * the one before it is there as long as that runs. */
 static void find_lives(ef_kgraph *g)
 {
     bool *read = ef_xcalloc(g->buffers.count + 1, sizeof *read);
     for (uint32_t i = 0; i < g->buffers.count; i++)
         g->buffers.at[i].born = EF_NONE;
     for (uint32_t i = 0; i < g->kernels.count; i++) {
-        const ef_kernel *k = g->kernels.at[i];
-        bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+        ef_kernel *k = g->kernels.at[i];
         memset(read, 0, g->buffers.count * sizeof *read);
+        ef_kernel_buffers_read(k, read);
+        k->beside = i > 0 && !reads_what(g->kernels.at[i - 1], read);
         for (uint32_t s = 0; s < k->stores.count; s++) {
             ef_kbuffer *b = &g->buffers.at[k->stores.at[s].buffer];
-            b->born = b->dies = i;
-            ef_kernel_need(k, k->stores.at[s].value, needed);
+            b->born = i - k->beside;
+            b->dies = i;
         }
-        add_read(k, needed, read);
         for (uint32_t b = 0; b < g->buffers.count; b++)
             if (read[b])
                 g->buffers.at[b].dies = i;
-        free(needed);
     }
     free(read);
 }
@@ -546,12 +564,15 @@ static bool form(ef_former *f, ef_expr top)
             return false;
     prune(f->graph);
     ef_kgraph_find_parts(f->graph);
-    if (!f->eager)
+    if (!f->eager) {
         ef_merge_kernels(f->graph);
+        prune(f->graph); /* values that only kernels read that are one with their own now */
+    }
     ef_kgraph_own_tiles(f->graph);
     prune_params(f->graph);
     for (uint32_t i = 0; i < f->graph->kernels.count; i++)
         ef_join_variables(f->graph, f->graph->kernels.at[i]);
+    ef_order_kernels(f->graph);
     add_kernel_params(f->graph);
     find_lives(f->graph);
     return true;

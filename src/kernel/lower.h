@@ -101,10 +101,14 @@ void ef_join_variables(ef_kgraph *graph, ef_kernel *kernel);
 /* beside.c: makes one kernel of two that run side by side, where that saves more than a launch. Parameters may be left
  * that no kernel has. */
 void ef_merge_kernels(ef_kgraph *graph);
+/* order.c: puts kernels that others need not wait for where they can run while these do. */
+void ef_order_kernels(ef_kgraph *graph);
 /* lower.c: the node's number in a kernel; which loops it depends on follows, but for a loop as a whole. */
 ef_kid ef_kernel_intern(ef_kernel *kernel, ef_knode node);
 /* form.c */
 void ef_kernel_free(ef_kernel *kernel);
+/* Marks the buffers that a kernel reads for what it stores. `read`: by buffer. */
+void ef_kernel_buffers_read(const ef_kernel *kernel, bool *read);
 
 /* collected.c: whether a dimension is counted in tiles of a variable: along this axis of it, EF_NONE: any. */
 bool ef_dim_counts(const ef_kgraph *graph, ef_dim dim, ef_var var, ef_axis axis);

@@ -297,6 +297,17 @@ static int fastest_first(const void *a, const void *b)
     return f->hash < g->hash ? -1 : f->hash > g->hash;
 }
 
+#define HIDDEN 0.7 /* of the shorter of two kernels that run at once: what they take less than one after the other */
+
+/* What a kernel takes less because it runs while the one before it does. */
+static double hidden_us(const ef_family *f, uint32_t kernel)
+{
+    bool early = f->target->gpu && ef_sched_value(f->graph, &f->schedule, kernel, EF_PARAM_OVERLAP);
+    if (!early || !f->graph->kernels.at[kernel]->beside)
+        return 0;
+    return HIDDEN * fmin(f->kernel_estimate[kernel], f->kernel_estimate[kernel - 1]);
+}
+
 /* What it costs under its first schedule on a GPU; elsewhere what it takes at least. */
 static bool take_estimates(ef_family *f, uint32_t threads)
 {
@@ -312,7 +323,7 @@ static bool take_estimates(ef_family *f, uint32_t threads)
     }
     f->estimate = 0;
     for (uint32_t k = 0; k < f->graph->kernels.count; k++)
-        f->estimate += f->kernel_estimate[k];
+        f->estimate += f->kernel_estimate[k] - hidden_us(f, k);
     return true;
 }
 

@@ -2,6 +2,7 @@
 without a GPU."""
 
 import itertools
+import re
 import sqlite3
 import statistics
 import time
@@ -62,6 +63,12 @@ TILES = SOURCE.replace(
 TILES = TILES.replace(
     "import triton\n", "import triton\nfrom triton.tools.tensor_descriptor import TensorDescriptor\n", 1
 )
+
+# The same, each kernel beginning while the one before it ends, the first one while what is in front of the call does.
+EARLY = re.sub(
+    r"(def k\d.*:\n)", r"\1    tl.extra.cuda.gdc_wait()\n    tl.extra.cuda.gdc_launch_dependents()\n", SOURCE
+)
+EARLY = EARLY.replace("num_warps=4", "launch_pdl=True, num_warps=4")
 
 
 class Affine(nn.Module):
@@ -196,6 +203,48 @@ def test_graphs():
     x.normal_()
     graph.replay()
     assert torch.allclose(y, fast.original(x))
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no early begin")
+def test_what_begins_early_waits_for_what_is_in_front():
+    """Kernels, copies, fills and other streams, called and in a graph."""
+    fast = three("cuda:0", EARLY)
+    x, y = torch.randn(4096, device="cuda:0"), torch.empty(4096, device="cuda:0")
+    fast(x)
+    side = torch.cuda.Stream()
+
+    def chain():
+        y.copy_(x)
+        first = fast(y)
+        y.zero_()
+        second = fast(y)
+        here = torch.cuda.current_stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1_000_000)
+            y.add_(1.5)
+        here.wait_stream(side)
+        third = fast(y)
+        fourth = fast(fast(third))
+        return first, second, third, fourth
+
+    def expected():
+        second, third = fast.original(torch.zeros_like(x)), fast.original(torch.full_like(x, 1.5))
+        return fast.original(x), second, third, fast.original(fast.original(third))
+
+    for _ in range(20):
+        x.normal_()
+        for found, wanted in zip(chain(), expected(), strict=True):
+            assert torch.allclose(found, wanted)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = chain()
+    for _ in range(20):
+        x.normal_()
+        graph.replay()
+        for found, wanted in zip(results, expected(), strict=True):
+            assert torch.allclose(found, wanted)
 
 
 def test_embedding_model():

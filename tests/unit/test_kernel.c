@@ -2,6 +2,7 @@
  * and tests/derivations computes in generated code what the float64 evaluator says, at small odd sizes, with tiles from
  * 1 to more than the whole. All programs go into one C file, so that the compiler runs once. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 
 #include "batch.h"
@@ -794,6 +795,97 @@ static void a_family_covers_what_its_schedules_reach(void **state)
     ef_ctx_free(ctx);
 }
 
+/* A kernel that is one with all that read its result does not store it. */
+static void nothing_is_stored_that_is_not_read(void **state)
+{
+    (void)state;
+    static const char text[] = "program p\ndim a = 64\ndim b = 512\ndim c = 512\ninput x: f32[a, c]\n"
+                               "input y: f32[a, b]\ninput w: f32[b, c]\nm = matmul(y, w)\n"
+                               "output r = add(reduce[sum, -1](m), reduce[max, -1](exp(x)))\n";
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of_text(ctx, text);
+    bool *read = calloc(graph->buffers.count, sizeof *read);
+    for (uint32_t i = 0; i < graph->kernels.count; i++)
+        ef_kernel_buffers_read(graph->kernels.at[i], read);
+    for (uint32_t i = 0; i < graph->kernels.count; i++)
+        for (uint32_t s = 0; s < graph->kernels.at[i]->stores.count; s++) {
+            uint32_t b = graph->kernels.at[i]->stores.at[s].buffer;
+            assert_true(read[b] || graph->buffers.at[b].kind == EF_BUFFER_OUTPUT);
+        }
+    free(read);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+/* The times that a text has, and where it has it the first time. */
+static unsigned occurrences(const char *text, const char *of, const char **first)
+{
+    unsigned count = 0;
+    *first = strstr(text, of);
+    for (const char *at = *first; at; at = strstr(at + 1, of))
+        count++;
+    return count;
+}
+
+/* What nothing waits for yet stands behind the longest kernel that it can run beside, stores where this reads nothing,
+ * and waits for it in the end; others wait before they do anything. */
+static void kernels_run_beside_longer_ones(void **state)
+{
+    (void)state;
+    static const char text[] = "program p\ndim a = 64\ndim b = 512\ndim c = 512\ndim e = 96\n"
+                               "input x: f32[e, c]\ninput z: f32[a, e]\ninput y: f32[a, b]\ninput w: f32[b, c]\n"
+                               "m = matmul(y, w)\nn = reduce[sum, -1](m)\no = matmul(mul(m, n), transpose[1, 0](w))\n"
+                               "s = reduce[max, -1](exp(x))\noutput r = add(reduce[sum, -1](o), matmul(z, s))\n";
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_kgraph *graph = graph_of_text(ctx, text);
+    uint32_t light = EF_NONE;
+    for (uint32_t i = 0; i < graph->kernels.count; i++) {
+        const ef_kernel *k = graph->kernels.at[i];
+        for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+            if (ef_kernel_node(k, id)->op == EF_EXP)
+                light = i;
+    }
+    assert_true(light != EF_NONE && light > 0);
+    bool product = false;
+    const ef_kernel *heavy = graph->kernels.at[light - 1];
+    for (ef_kid id = 0; id < ef_kernel_nodes(heavy); id++)
+        product = product || ef_kernel_node(heavy, id)->op == EF_TILE_MATMUL;
+    assert_true(product && graph->kernels.at[light]->beside && !graph->kernels.at[0]->beside);
+    const ef_kbuffer *stored = &graph->buffers.at[graph->kernels.at[light]->stores.at[0].buffer];
+    assert_true(stored->kind == EF_BUFFER_TEMP && stored->born == light - 1);
+
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 132);
+    for (uint32_t i = 0; i < graph->params.count; i++)
+        if (graph->params.at[i].kind == EF_PARAM_OVERLAP)
+            schedule.value[i] = 1;
+    ef_strbuf printed = {0}, name = {0};
+    assert_true(ef_codegen_triton(graph, &schedule, "p", &printed, &diag));
+    char *at = printed.text;
+    for (uint32_t i = 0; i < graph->kernels.count; i++) {
+        const char *wait = NULL, *begin = NULL, *load = NULL, *store = NULL;
+        name.length = 0;
+        ef_strbuf_printf(&name, "\ndef k%" PRIu32 "_", i);
+        at = strstr(at, name.text);
+        assert_non_null(at);
+        char *end = strstr(at, "@triton.jit");
+        end = end ? end : strstr(at, "\ndef launch");
+        assert_non_null(end);
+        char kept = *end;
+        *end = 0;
+        assert_int_equal(occurrences(at, "gdc_wait()", &wait), 1);
+        assert_int_equal(occurrences(at, "gdc_launch_dependents()", &begin), 1);
+        assert_true(wait < begin && occurrences(at, "tl.load", &load) > 0 && occurrences(at, "tl.store", &store) > 0);
+        assert_true(graph->kernels.at[i]->beside ? store < wait : begin < load);
+        *end = kept;
+    }
+    ef_strbuf_free(&name);
+    ef_strbuf_free(&printed);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 /* ---- buffers and schedules ---- */
 
 static void dead_buffers_are_used_again(void **state)
@@ -1064,6 +1156,8 @@ int main(void)
         cmocka_unit_test(parts_that_see_nothing_are_not_there),
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
+        cmocka_unit_test(kernels_run_beside_longer_ones),
+        cmocka_unit_test(nothing_is_stored_that_is_not_read),
         cmocka_unit_test(dead_buffers_are_used_again),
         cmocka_unit_test(side_by_side_variables_are_tiled_as_one),
         cmocka_unit_test(kernels_that_do_not_count_tiles_have_their_own),
