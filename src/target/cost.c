@@ -14,14 +14,15 @@
 #define LATENCY_US 0.75 /* of a load from memory, under load */
 #define CACHED_US 0.3   /* of one from the cache; in loops the next ones are under way */
 #define CACHED_STEP_US 0.1
-#define RARELY 0.05     /* a part of a tile that most blocks have none of: few wait for it */
-#define LINE 128.0      /* bytes: what a loop along rows finds near when it goes on */
-#define START_US 0.2    /* of a block: its addresses */
-#define STEP_US 0.05    /* of an iteration by itself: it waits for its loads, and a barrier */
-#define LEAST_COPY 4.0  /* bytes a thread, of a copy that a loop with products asks for iterations before */
-#define PRODUCT_US 0.03 /* of a product in an iteration, beyond its work */
-#define REDUCED_US 0.08 /* of a reduction over the threads of a block */
-#define SECTOR 32.0     /* bytes: the least that memory gives */
+#define RARELY 0.05      /* a part of a tile that most blocks have none of: few wait for it */
+#define LINE 128.0       /* bytes: what a loop along rows finds near when it goes on */
+#define START_US 0.2     /* of a block: its addresses */
+#define STEP_US 0.05     /* of an iteration by itself: it waits for its loads, and a barrier */
+#define LEAST_COPY 4.0   /* bytes a thread, of a copy that a loop with products asks for iterations before */
+#define PRODUCT_US 0.03  /* of a product in an iteration, beyond its work */
+#define REDUCED_US 0.08  /* of a reduction over the threads of a block … */
+#define IN_WARP_US 0.045 /* … of one warp */
+#define SECTOR 32.0      /* bytes: the least that memory gives */
 #define ROW_CLOCKS \
     2.5               /* of a row of a tile, or of each line of it: requests of a multiprocessor, one after the other */
 #define BANKS 128.0   /* bytes a clock that come from shared memory */
@@ -485,8 +486,9 @@ static void count_work(block *b)
         double size = ef_padded_elements(&b->sizes, reduced ? ef_kernel_node(b->c->k, n->child[0]) : n);
         size = fmax(size, b->warps * THREADS); /* a smaller tile is in all threads */
         add_lanes(b, n, size * additions((ef_op)n->op));
-        if (reduced && ef_attr_reducer(n->attr) != EF_RED_SUM) /* sums of whole tiles are added up after the loop */
-            add_step(b, n, REDUCED_US);
+        /* In loops sums are of whole tiles, and added up after the loop. */
+        if (reduced && (ef_knode_region(n) == EF_NONE || ef_attr_reducer(n->attr) != EF_RED_SUM))
+            add_step(b, n, b->warps > 1 ? REDUCED_US : IN_WARP_US);
     }
     for (uint32_t i = 0; i < b->c->loads.count; i++) { /* addresses, masks, conversions */
         const ef_knode *n = ef_kernel_node(b->c->k, b->c->loads.at[i].id);
