@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from dataclasses import dataclass
 
 from equiforge._native import EquiForgeError
 
@@ -20,8 +21,14 @@ def normal(place: str) -> str:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"
 
 
-def places() -> list[str]:
-    """The places of the GPUs that this process sees, in CUDA's order, which is PyTorch's; makes no context.
+@dataclass(frozen=True)
+class Gpu:
+    place: str  # on the bus
+    model: str  # "NVIDIA H200"
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that this process sees, in CUDA's order, which is PyTorch's; makes no context.
 
     EquiForgeError without a driver.
     """
@@ -40,11 +47,17 @@ def places() -> list[str]:
     ask("cuDeviceGetCount", ctypes.byref(count))
     found = []
     for number in range(count.value):
-        device, text = ctypes.c_int(), ctypes.create_string_buffer(64)
+        device, place, model = ctypes.c_int(), ctypes.create_string_buffer(64), ctypes.create_string_buffer(256)
         ask("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
-        ask("cuDeviceGetPCIBusId", text, ctypes.c_int(len(text)), device)
-        found.append(normal(text.value.decode()))
+        ask("cuDeviceGetPCIBusId", place, ctypes.c_int(len(place)), device)
+        ask("cuDeviceGetName", model, ctypes.c_int(len(model)), device)
+        found.append(Gpu(normal(place.value.decode()), model.value.decode()))
     return found
+
+
+def places() -> list[str]:
+    """The places of `gpus`."""
+    return [gpu.place for gpu in gpus()]
 
 
 def place_of(number: int) -> str:

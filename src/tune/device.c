@@ -119,11 +119,12 @@ static bool is_of(const ef_gpu *gpu, const ef_device_name *name)
     return name->model && strstr(gpu->model, name->model);
 }
 
-/* A GPU of this kind, at `place` unless that is NULL. */
+/* A GPU of this kind, at `place` unless that is NULL. Who names a place has it from CUDA, which numbers GPUs otherwise
+ * than we do. */
 static bool find_gpu(const ef_device_name *name, const char *place, ef_gpu *found)
 {
     ef_gpu gpu[EF_GPUS];
-    uint32_t count = ef_gpus(gpu);
+    uint32_t count = ef_gpus(gpu, place != NULL);
     for (uint32_t i = 0; i < count; i++)
         if (is_of(&gpu[i], name) && (!place || ef_gpu_same_place(gpu[i].place, place))) {
             *found = gpu[i];

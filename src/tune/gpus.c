@@ -132,12 +132,12 @@ static uint32_t read_all(ef_gpu gpu[EF_GPUS])
     return count;
 }
 
-uint32_t ef_gpus(ef_gpu gpu[EF_GPUS])
+uint32_t ef_gpus(ef_gpu gpu[EF_GPUS], bool all)
 {
     bool shown[EF_GPUS] = {0};
     uint32_t count = read_all(gpu), kept = 0;
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    if (!list)
+    if (!list || all)
         return count;
     mark_shown(list, gpu, count, shown);
     for (uint32_t i = 0; i < count; i++)

@@ -15,10 +15,10 @@ typedef struct {
 
 #define EF_GPUS 64
 
-/* Those that CUDA_VISIBLE_DEVICES shows, in the order of their places; returns how many. A number in it counts places,
- * as CUDA does where all are of one model or CUDA_DEVICE_ORDER is PCI_BUS_ID; for others the worker, which asks CUDA,
- * has the last word. */
-uint32_t ef_gpus(ef_gpu gpu[EF_GPUS]);
+/* Those that CUDA_VISIBLE_DEVICES shows, or `all`, in the order of their places; returns how many. A number in it
+ * counts places, as CUDA does where all are of one model or CUDA_DEVICE_ORDER is PCI_BUS_ID; for others the worker,
+ * which asks CUDA, has the last word. */
+uint32_t ef_gpus(ef_gpu gpu[EF_GPUS], bool all);
 /* Whether two texts name one place; drivers differ in the length of the domain and in case. */
 bool ef_gpu_same_place(const char *a, const char *b);
 

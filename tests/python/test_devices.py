@@ -37,6 +37,7 @@ static const char *at(int n)
 int cuInit(unsigned flags) { return flags; }
 int cuDeviceGetCount(int *count) { for (*count = 0; at(*count); ++*count); return 0; }
 int cuDeviceGet(int *device, int n) { *device = 40 + n; return 0; }
+int cuDeviceGetName(char *text, int room, int device) { snprintf(text, room, "GPU %d", device); return 0; }
 int cuDeviceGetPCIBusId(char *text, int room, int device)
 {
     snprintf(text, room, "0000%.12s", at(device - 40));
@@ -129,6 +130,14 @@ def test_workers_of_a_gpu(machine, tmp_path, gpu, target, wanted):
     assert machine() == {wanted}
 
 
+@pytest.mark.parametrize("place", ["0000:03:00.0", "0000:af:00.0"])
+def test_a_place_is_what_cuda_says(machine, tmp_path, monkeypatch, place):
+    """CUDA's first GPU is the fastest, or the first of those that a container has."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert tune(tmp_path, gpu=place, target="h200")["kept"] == 1
+    assert machine() == {place}
+
+
 def test_gpus_that_will_not_do(machine, tmp_path, monkeypatch):
     for gpu, target, words in (
         ("0001:01:00.0", "auto", "none that can be optimised for"),
@@ -146,6 +155,7 @@ def test_gpus_that_will_not_do(machine, tmp_path, monkeypatch):
 
 def test_numbers(driver, monkeypatch):
     assert _cuda.places() == driver == ["0000:af:00.0", "0000:03:00.0", "0000:5e:00.0"]
+    assert [gpu.model for gpu in _cuda.gpus()] == ["GPU 40", "GPU 41", "GPU 42"]
     assert [_cuda.place_of(n) for n in range(3)] == driver
     assert [_cuda.number_of(place) for place in ("0000:5E:00.0", "00000000:03:00.0")] == [2, 1]
     with pytest.raises(EquiForgeError, match="no cuda:3"):
