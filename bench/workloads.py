@@ -336,6 +336,7 @@ class Workload:
     necessary: Callable[[Sizes], tuple[float, float]]
     positive: tuple[int, ...] = ()  # which inputs are positive
     rotary: bool = False  # whether the last two inputs are cosines and sines of the same angles
+    batched: bool = False  # whether positions along the first dimension of inputs and outputs are each by themselves
 
     def make(
         self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float16, small: bool = False, seed: int = 0
@@ -459,6 +460,7 @@ def attentions(b: int) -> list[Workload]:
             lambda s: MhaDecode(),
             lambda s: [(s["b"], s["h"], 1, s["d"]), cache(s), cache(s)],
             decode_cost,
+            batched=True,
         ),
         Workload(
             f"mha_prefill/B{b}",
@@ -468,6 +470,7 @@ def attentions(b: int) -> list[Workload]:
             lambda s: MhaPrefill(),
             lambda s: [cache(s)] * 3,
             prefill_cost,
+            batched=True,
         ),
     ]
 

@@ -37,15 +37,15 @@ WAYS = 3  # in which kernels are launched, one call after the other: by Triton, 
 WORST = 2e-2  # relative L2 difference from the original's results: more is an error of ours
 
 
-def seconds(budget: str | float) -> float:
-    """ "90s", "5m", "1h" or a number of seconds. EquiForgeError for anything else."""
+def seconds(budget: str | float, what: str = "a budget") -> float:
+    """ "90s", "5m", "1h" or a number of seconds. EquiForgeError for anything else: `what` is a time."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(budget))
     if isinstance(budget, (int, float)) and not isinstance(budget, bool):
         limit = float(budget)
     else:
         limit = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
     if not 0 < limit <= LONGEST_S:
-        raise EquiForgeError(f"a budget is a time like '90s', '5m' or '1h', not {budget!r}")
+        raise EquiForgeError(f"{what} is a time like '90s', '5m' or '1h', not {budget!r}")
     return limit
 
 

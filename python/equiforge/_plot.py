@@ -24,8 +24,8 @@ def speeds(case: dict[str, Any]) -> dict[str, float]:
 
 
 def svg(cases: Sequence[dict[str, Any]]) -> str:
-    """One group of bars a case, in the order of the table."""
-    groups = [(case["name"], speeds(case)) for case in cases]
+    """One group of bars a case that has figures, in the order of the table."""
+    groups = [(case["name"], found) for case in cases if (found := speeds(case))]
     methods = list(dict.fromkeys(name for _, found in groups for name in found))
     colours = {name: OURS if name == "equiforge" else COLOURS[i % len(COLOURS)] for i, name in enumerate(methods)}
     top = max([1.0, *(value for _, found in groups for value in found.values())]) * 1.1

@@ -23,6 +23,10 @@ def test_baselines():
     assert set(case["baselines"]) == {"eager", "compile"}
     assert case["baselines"]["eager"]["us"] > 0
     assert 0 < case["baselines"]["eager"]["rel_l2"] < 1e-2
+    assert all(entry["warm_us"] > 0 and entry["first_s"] >= 0 for entry in case["baselines"].values())
+    assert set(case["step_s"]) == {"imports", "inputs", "exact results", "eager", "compile"}
+    assert sum(case["step_s"].values()) <= case["seconds"]
+    assert "ngpt/B1: eager " in result.stderr
 
 
 def test_usage():
@@ -42,15 +46,21 @@ def test_plot():
     cases = [
         {"name": "a/B1", "baselines": {"eager": {"us": 20.0}, "compile": {"us": 10.0}}, "product_us": 5.0},
         {"name": "b", "baselines": {"eager": {"us": 8.0}, "compile": {"error": "<none>"}}},
+        {"name": "lost", "baselines": {}, "error": "ended with status 1"},
     ]
     assert _plot.speeds(cases[0]) == {"eager": 0.5, "compile": 1.0, "equiforge": 2.0}
     root = ElementTree.fromstring(_plot.svg(cases))
     assert sum(1 for e in root.iter() if e.tag.endswith("title")) == 4
+    assert "lost" not in _plot.svg(cases)
+    ElementTree.fromstring(_plot.svg([]))
 
 
 def test_table():
-    case = {"name": "a/B1", "floor_us": 1.5, "baselines": {"eager": {"us": 20.0}}, "product_us": 5.0, "speedup": 4.0}
-    lines = table([case, {"name": "b", "floor_us": None, "baselines": {}}]).splitlines()
+    case = {"name": "a/B1", "suite": "programs", "floor_us": 1.5, "baselines": {"eager": {"us": 20.0}}}
+    case |= {"product_us": 5.0, "speedup": 4.0}
+    lost = {"name": "b", "suite": "programs", "floor_us": None, "baselines": {}, "error": "ended with status 1"}
+    lines = table([case, lost, {**case, "name": "c", "suite": "layers", "speedup": 0.5}]).splitlines()
     assert lines[0].split() == ["case", "eager", "equiforge", "floor", "speedup", "rel", "L2", "kernels"]
     assert lines[1].split() == ["a/B1", "20.0", "5.0", "1.5", "4.00"]
-    assert "4.00x, 1 of 1 won" in lines[-1]
+    assert lines[-2] == "programs: geometric mean over the fastest baseline 4.00x, 1 of 1 won"
+    assert lines[-1] == "layers: geometric mean over the fastest baseline 0.50x, 0 of 1 won"

@@ -1,0 +1,381 @@
+"""Cases of a benchmark side by side: each in a process of its own (_bench_case.py), one at a time on each GPU.
+
+Times are those of a GPU (of calls inside a CUDA graph), so that a neighbour on another one does not disturb them. The
+processors are shared out: a case that has neighbours runs on its share, with all that it starts. What a case has
+reported counts, however it ends. On Ctrl-C and the like the running cases are killed and count as far as they got.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from equiforge import _cuda, _native
+from equiforge._bench_case import workloads
+from equiforge._native import EquiForgeError
+
+PATIENCE_S = 1800.0  # that a case may take besides twice its budget
+DEATH_S = 10.0  # that a killed process may take to be gone
+ON_CPU = ("cpu", "interpreter")  # targets
+ALWAYS = ("name", "suite", "target", "budget_s", "skip", "seconds", "baselines")  # in a result
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured of each case. `budget` is as the user wrote it."""
+
+    target: str
+    budget: str
+    budget_s: float
+    skip: tuple[str, ...] = ()
+    baselines: bool = False  # alone
+
+    def covers(self, result: Result) -> bool:
+        """Whether a result has all that is wanted here."""
+        return (
+            "error" not in result
+            and result["target"] == self.target
+            and result["budget_s"] == self.budget_s
+            and set(result["skip"]) <= set(self.skip)
+            and (self.baselines or "product_us" in result)
+        )
+
+
+# ---- where ----
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one case at a time runs. `visible` names the GPU as CUDA_VISIBLE_DEVICES does; None: the CPU. `cpus`: the
+    processors that it has; None: all."""
+
+    model: str  # of the device
+    visible: str | None = None
+    cpus: frozenset[int] | None = None
+
+
+def gpus(target: str) -> list[Place]:
+    """The GPUs that a target means, of those that CUDA shows: of its kind, or for "auto" of the first one's model."""
+    import torch
+
+    if torch.version.cuda is None:
+        return []
+    try:
+        models = [gpu.model for gpu in _cuda.gpus()]
+    except EquiForgeError:
+        return []
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in shown.split(",")] if shown else list(map(str, range(len(models))))
+    found = [Place(model, name) for model, name in zip(models, names, strict=False)]
+    if target == "auto":
+        return [place for place in found if place.model == models[0]]
+    return [place for place in found if target in place.model.lower().replace(" ", "")]
+
+
+def places(target: str, devices: int | None) -> list[Place]:
+    """So many devices for a target (None: all that there are), with their shares of the processors; one place for a
+    CPU. EquiForgeError when there are fewer."""
+    found = [] if target in ON_CPU else gpus(target)
+    if not found and target in ("auto", *ON_CPU):
+        return [Place("cpu")]
+    if len(found) < (devices or 1):
+        few = f"has {len(found)} GPU{'s' * (len(found) > 1)}" if found else "has none"
+        raise EquiForgeError(f"--target {target} --devices {devices or 'all'}: this machine {few} of them")
+    found = found[:devices]
+    if len(found) == 1:
+        return found
+    return [Place(p.model, p.visible, cpus) for p, cpus in zip(found, shares(len(found)), strict=True)]
+
+
+def _core(cpu: int) -> tuple[int, int, int]:
+    """Package, core and number of a processor."""
+    try:
+        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        return int((folder / "physical_package_id").read_text()), int((folder / "core_id").read_text()), cpu
+    except (OSError, ValueError):
+        return 0, cpu, cpu
+
+
+def shares(count: int) -> list[frozenset[int]]:
+    """The processors that this process may use, shared out evenly; those of one core, and of one package, stay together
+    as far as can be. Where there are fewer than shares, some have the same one."""
+    cpus = sorted(os.sched_getaffinity(0), key=_core)
+    edges = [len(cpus) * i // count for i in range(count + 1)]
+    return [frozenset(cpus[a:b] or cpus[a : a + 1]) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+# ---- processes ----
+
+
+def case_command(name: str, options: Options, place: Place) -> list[str]:
+    """What runs a case, but for `--report FD`."""
+    command = [sys.executable, "-m", "equiforge._bench_case", name, "--target", options.target]
+    command += ["--device", "cpu" if place.visible is None else "cuda", "--budget", options.budget]
+    command += ["--skip", ",".join(options.skip)]
+    command += ["--baselines"] if options.baselines else []
+    return command + (["--quiet"] if place.cpus is not None else [])
+
+
+def family(leader: int) -> set[int]:
+    """The processes of a session and what descends from them, zombies left out. Workers lead groups of their own."""
+    parents, found = {}, set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, _, session, *_ = stat.read_text().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        pid = int(stat.parent.name)
+        if state != "Z":
+            parents[pid] = int(parent)
+        if int(session) == leader:
+            found.add(pid)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found & parents.keys()
+
+
+def kill(leader: int) -> None:
+    """Ends them all."""
+    end = time.monotonic() + DEATH_S
+    while (members := family(leader)) and time.monotonic() < end:
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+@dataclass
+class Running:
+    """A case that runs, and what it has reported so far."""
+
+    name: str
+    place: Place
+    process: subprocess.Popen[bytes]
+    pipe: int
+    began: float
+    reported: bytearray = field(default_factory=bytearray)
+    more: bool = True  # to be reported
+
+    @classmethod
+    def start(cls, name: str, options: Options, place: Place) -> Running:
+        environment = _native.environment()
+        if place.visible is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = place.visible
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        mine = os.sched_getaffinity(0)
+        try:
+            os.sched_setaffinity(0, place.cpus or mine)  # which the process inherits
+            process = subprocess.Popen(
+                [*case_command(name, options, place), "--report", str(write)],
+                pass_fds=[write],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches it through this process only
+            )
+        finally:
+            os.sched_setaffinity(0, mine)
+            os.close(write)
+        return cls(name, place, process, read, time.monotonic())
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def read(self) -> None:
+        """Takes what has been reported."""
+        with contextlib.suppress(BlockingIOError):
+            while block := os.read(self.pipe, 1 << 16):
+                self.reported += block
+            self.more = False
+
+    def end(self) -> None:
+        """Kills what is left of it."""
+        kill(self.process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(DEATH_S)
+        self.read()
+        os.close(self.pipe)
+
+    def result(self, options: Options, error: str | None) -> Result:
+        """Of a case that has ended; `error`: why, where it did not end by itself."""
+        found: Result = {"name": self.name, "suite": workloads().workload(self.name).suite}
+        found.update(target=options.target, budget_s=options.budget_s, skip=sorted(options.skip))
+        found.update(device=self.place.model, seconds=round(self.seconds, 3), baselines={}, step_s={})
+        for line in self.reported.split(b"\n")[:-1]:
+            entry = json.loads(line)
+            if "baseline" in entry:
+                found["baselines"][entry.pop("baseline")] = entry
+            elif "step" in entry:
+                found["step_s"][entry["step"]] = entry["s"]
+            else:
+                product = entry.pop("product")
+                found.update(entry, product_us=product["us"], product_warm_us=product["warm_us"])
+                found.update(rel_l2=product["rel_l2"], product_first_s=product.get("first_s"))
+        status = self.process.returncode
+        if error or status:
+            found["error"] = error or (f"ended by signal {-status}" if status < 0 else f"ended with status {status}")
+        on_gpu = self.place.visible is not None
+        found["floor_us"] = workloads().workload(self.name).floor_us() if on_gpu else None
+        times = [entry["us"] for entry in found["baselines"].values() if "us" in entry]
+        if times and "product_us" in found:
+            found["speedup"] = min(times) / found["product_us"]
+        return found
+
+
+# ---- signals ----
+
+
+class Signals:
+    """Signals as bytes to be read, so that none comes in the middle of anything. Of children those, too, that end."""
+
+    def __enter__(self) -> Signals:
+        self.pipe, self.end = os.pipe()
+        for fd in (self.pipe, self.end):
+            os.set_blocking(fd, False)
+        # What is ignored, as SIGINT by what a shell starts in the background, stays so.
+        numbers = [n for n in (*ENDING, signal.SIGCHLD) if n == signal.SIGCHLD or signal.getsignal(n) != signal.SIG_IGN]
+        self.before = {n: signal.signal(n, lambda *_: None) for n in numbers}
+        self.fd = signal.set_wakeup_fd(self.end, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self.fd)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        os.close(self.pipe)
+        os.close(self.end)
+
+    def wait(self, pipes: Sequence[int], seconds: float) -> int:
+        """Waits for a signal, something to read, or the end of the time. The signal that tells to end, 0 for none."""
+        select.select([self.pipe, *pipes], [], [], max(seconds, 0))
+        try:
+            numbers = os.read(self.pipe, 1 << 10)
+        except BlockingIOError:
+            return 0
+        return next((n for n in numbers if n in ENDING), 0)
+
+
+# ---- all cases ----
+
+
+class Runner:
+    """Runs cases. `limit_s`: how long all may take (None: any time). `longest_s`: what one like them took, as far as is
+    known; 0: nothing is.
+
+    Attributes:
+        left_out: cases that were not begun.
+        signal: that ended it; 0: none did.
+    """
+
+    def __init__(self, options: Options, limit_s: float | None = None, longest_s: float = 0.0):
+        self.options, self.longest_s = options, longest_s
+        self.end = math.inf if limit_s is None else time.monotonic() + limit_s
+        self.running: list[Running] = []
+        self.left_out: list[str] = []
+        self.signal = 0
+
+    def expected(self) -> float:
+        """How long a case takes: as the longest so far; as long as its budget while none has ended."""
+        least = 0.0 if self.options.baselines else self.options.budget_s
+        return max([self.longest_s or least, *(case.seconds for case in self.running)])
+
+    def run(self, names: Sequence[str], found: Sequence[Place]) -> Generator[Result]:
+        """The results, as the cases end. One case at a time in each place."""
+        waiting = deque(names)
+        with Signals() as signals:
+            try:
+                while not self.signal:
+                    self._begin(waiting, found)
+                    if not self.running:
+                        break
+                    yield from self._ended(signals)
+                self.left_out = list(waiting)
+                for case in [*self.running]:
+                    yield self._finish(case, "interrupted")
+            finally:
+                for case in self.running:
+                    case.end()
+
+    def _begin(self, waiting: deque[str], found: Sequence[Place]) -> None:
+        for place in found:
+            if any(case.place is place for case in self.running):
+                continue
+            if not waiting or time.monotonic() + self.expected() > self.end:
+                return
+            name = waiting.popleft()
+            at = "" if len(found) == 1 else f" on GPU {place.visible}"
+            print(f"{name}{at} …", file=sys.stderr, flush=True)
+            self.running.append(Running.start(name, self.options, place))
+
+    def _ended(self, signals: Signals) -> Iterator[Result]:
+        """Those that end next, or none."""
+        patience = PATIENCE_S + 2 * self.options.budget_s
+        soonest = min(patience - case.seconds for case in self.running)
+        self.signal = signals.wait([case.pipe for case in self.running if case.more], soonest)
+        for case in [*self.running]:
+            case.read()
+            if case.process.poll() is not None:
+                yield self._finish(case, None)
+            elif case.seconds > patience:
+                yield self._finish(case, f"did not end within {patience:.0f} s")
+
+    def _finish(self, case: Running, error: str | None) -> Result:
+        self.running.remove(case)
+        case.end()
+        if not error:
+            self.longest_s = max(self.longest_s, case.seconds)
+        return case.result(self.options, error)
+
+
+# ---- the file of results ----
+
+
+class Results:
+    """Results in a file, one JSON object a line; of a case the last one counts. No path: of this run alone."""
+
+    def __init__(self, path: Path | None):
+        """EquiForgeError when there is a line that is no result."""
+        self.path = path
+        self.found: dict[str, Result] = {}
+        text = path.read_text(encoding="utf-8", errors="replace") if path and path.is_file() else ""
+        self.torn = not text.endswith("\n") and bool(text)
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line:
+                continue
+            try:
+                result = json.loads(line)
+                self.found[result["name"]] = {**result, **{key: result[key] for key in ALWAYS}}
+            except (ValueError, TypeError, KeyError) as problem:
+                cut_off = isinstance(problem, ValueError) and line.startswith('{"name": ')
+                if not cut_off:
+                    raise EquiForgeError(f"{path}: line {number} is no result of a case") from None
+
+    def add(self, result: Result) -> None:
+        """Appends at once. To a file that cannot be written to this line is lost, and no more."""
+        self.found[result["name"]] = result
+        if self.path is None:
+            return
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n" * self.torn + json.dumps(result) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self.torn = False
+        except OSError as problem:
+            print(f"bench: {self.path}: {problem.strerror}", file=sys.stderr)
