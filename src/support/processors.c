@@ -1,8 +1,9 @@
 /* Processors: see processors.h. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* sched_getaffinity, setenv */
 #include "support/processors.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 unsigned ef_processors(void)
@@ -12,4 +13,10 @@ unsigned ef_processors(void)
         return (unsigned)CPU_COUNT(&set);
     long count = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than the set has room for */
     return count > 0 ? (unsigned)count : 1;
+}
+
+void ef_bind_threads(unsigned threads)
+{
+    if (threads == ef_processors())
+        setenv("OMP_PROC_BIND", "true", 0);
 }

@@ -263,6 +263,7 @@ int ef_worker_run(uint32_t threads)
     server s = {.threads = threads ? threads : ef_processors()};
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* what a candidate does leaves no files */
     setenv("LC_ALL", "C", 1);                       /* what the compiler says is cut anywhere and sent as JSON */
+    ef_bind_threads(s.threads);
     s.out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     if (s.out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || pthread_create(&reader, NULL, read_lines, NULL) != 0)
         return 1;
