@@ -1,5 +1,6 @@
-/* The C generator: see c.h. A kernel is a function: OpenMP loops over the grid, and in them the tiles of the body in
- * the order of their numbers, with the loops of reductions where they stand. */
+/* The C generator: see c.h. A kernel's code is a function of its buffers, which equal kernels share: OpenMP loops over
+ * the grid, and in them the tiles of the body in the order of their numbers, with the loops of reductions where they
+ * stand. */
 #include "codegen/c.h"
 
 #include <ctype.h>
@@ -308,28 +309,19 @@ static void print_region(ef_c *c, uint32_t region)
 
 /* ---- kernels ---- */
 
-static void print_buffers(ef_c *c, const uint64_t *offset)
+/* The buffers that a kernel reads and writes, in the order in which its code names them; fewer than the graph has. */
+static uint32_t find_buffers(ef_c *c, const char *body, uint32_t *buffer, bool *written)
 {
     const ef_kernel *k = c->kernel;
-    bool *seen = ef_xcalloc(c->graph->buffers.count + 1, sizeof *seen),
-         *written = ef_xcalloc(c->graph->buffers.count + 1, sizeof *written);
+    bool *seen = ef_xcalloc(c->graph->buffers.count + 1, sizeof *seen);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
         if (ef_kernel_node(k, id)->op == EF_K_BUFFER && c->use[id].needed)
             seen[ef_kernel_node(k, id)->attr] = true;
     for (uint32_t s = 0; s < k->stores.count; s++)
         seen[k->stores.at[s].buffer] = written[k->stores.at[s].buffer] = true;
-    for (uint32_t i = 0; i < c->graph->buffers.count; i++) {
-        const ef_kbuffer *b = &c->graph->buffers.at[i];
-        const char *type = memory_type((ef_dtype)b->dtype), *constant = written[i] ? "" : "const ";
-        if (seen[i] && b->kind == EF_BUFFER_TEMP)
-            ef_c_line(c, "%s%s *const restrict %s = (%s%s *)(void *)(work + %" PRIu64 ");", constant, type,
-                      ef_c_buffer_name(c, i), constant, type, offset[i]);
-        else if (seen[i])
-            ef_c_line(c, "%s%s *const restrict %s = %s[%u];", constant, type, ef_c_buffer_name(c, i),
-                      b->kind == EF_BUFFER_INPUT ? "in" : "out", b->index);
-    }
+    uint32_t count = ef_c_used_buffers(c, body, seen, buffer);
     free(seen);
-    free(written);
+    return count;
 }
 
 /* Whether blocks differ in work, because masks leave out iterations. */
@@ -394,17 +386,12 @@ static unsigned open_grid(ef_c *c)
     return loops;
 }
 
-static void print_body(ef_c *c, const uint64_t *offset, const char *function)
+static void print_body(ef_c *c)
 {
     const ef_kernel *k = c->kernel;
-    ef_c_line(c, "static void %s(void *const *in, void *const *out, char *work, char *scratches, int threads)",
-              function);
-    ef_c_line(c, "{");
     c->indent++;
-    ef_c_line(c, "(void)in, (void)out, (void)work, (void)scratches, (void)threads;");
-    print_buffers(c, offset);
     open_grid(c);
-    ef_c_line(c, "char *const scratch = scratches + ef_thread() * SCRATCH_%s;", function);
+    ef_c_line(c, "char *const scratch = scratches + ef_thread() * SCRATCH;");
     ef_c_line(c, "(void)scratch;");
     print_region(c, EF_NONE);
     for (uint32_t s = 0; s < k->stores.count; s++)
@@ -412,17 +399,85 @@ static void print_body(ef_c *c, const uint64_t *offset, const char *function)
     c->indent--;
     ef_c_line(c, "}");
     c->indent--;
-    ef_c_line(c, "}");
-    ef_c_line(c, "%s", "");
 }
 
-/* Prints one kernel as a function; returns the scratch memory that a thread needs. */
-static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, const uint64_t *offset,
-                             const char *function, ef_strbuf *out, bool *failed)
+/* A program that is being printed. */
+typedef struct {
+    const ef_kgraph *graph;
+    const ef_schedule *schedule;
+    const char *name;
+    uint64_t *offset;  /* by buffer, in the workspace */
+    uint64_t scratch;  /* bytes that a thread needs, of any kernel */
+    ef_intern *codes;  /* normal forms of what functions there are … */
+    uint32_t *printed; /* … and by that: the kernel that it was printed for */
+    ef_strbuf *out;
+    bool failed;
+} printing;
+
+/* Parameters and body of the function of a kernel. */
+static void print_code(ef_c *c, const char *body, const uint32_t *buffer, uint32_t count, const bool *written,
+                       ef_strbuf *out)
 {
-    const ef_kernel *k = g->kernels.at[number];
+    ef_strbuf_puts(out, "(");
+    for (uint32_t i = 0; i < count; i++)
+        ef_strbuf_printf(out, "%s%s *restrict %s, ", written[buffer[i]] ? "" : "const ",
+                         memory_type((ef_dtype)c->graph->buffers.at[buffer[i]].dtype), ef_c_buffer_name(c, buffer[i]));
+    ef_strbuf_printf(out,
+                     "char *scratches, int threads)\n{\n    enum { SCRATCH = %" PRIu64 " };\n"
+                     "    (void)scratches, (void)threads;\n%s}\n\n",
+                     c->scratch, body);
+}
+
+/* The function of a kernel, which has the kernel's buffers from the program's. Its code is that of the kernel `like`.
+ */
+static void print_call(const printing *p, uint32_t number, uint32_t like, const uint32_t *buffer, uint32_t count)
+{
+    ef_strbuf_printf(p->out,
+                     "static void %s_k%u(void *const *in, void *const *out, char *work, char *scratches, int threads)\n"
+                     "{\n    (void)in, (void)out, (void)work;\n    %s_k%u_code(",
+                     p->name, number, p->name, like);
+    for (uint32_t i = 0; i < count; i++) {
+        const ef_kbuffer *b = &p->graph->buffers.at[buffer[i]];
+        if (b->kind == EF_BUFFER_TEMP)
+            ef_strbuf_printf(p->out, "(void *)(work + %" PRIu64 "), ", p->offset[buffer[i]]);
+        else
+            ef_strbuf_printf(p->out, "%s[%u], ", b->kind == EF_BUFFER_INPUT ? "in" : "out", b->index);
+    }
+    ef_strbuf_puts(p->out, "scratches, threads);\n}\n\n");
+}
+
+/* Prints a kernel's code, unless it is that of an earlier one, and its call. */
+static void print_functions(printing *p, ef_c *c, uint32_t number, const char *body)
+{
+    uint32_t *buffer = ef_xcalloc(p->graph->buffers.count + 1, sizeof *buffer);
+    bool *written = ef_xcalloc(p->graph->buffers.count + 1, sizeof *written);
+    uint32_t count = find_buffers(c, body, buffer, written);
+    ef_strbuf code = {0}, normal = {0};
+    int fresh;
+    print_code(c, body, buffer, count, written, &code);
+    ef_c_normal_form(code.text, &normal);
+    uint32_t like = ef_intern_put(p->codes, normal.text, normal.length, &fresh);
+    if (fresh) {
+        p->printed[like] = number;
+        ef_strbuf_printf(p->out, "static void %s_k%u_code%s", p->name, number, code.text);
+    }
+    print_call(p, number, p->printed[like], buffer, count);
+    ef_strbuf_free(&code);
+    ef_strbuf_free(&normal);
+    free(buffer);
+    free(written);
+}
+
+static void print_kernel(printing *p, uint32_t number)
+{
+    const ef_kernel *k = p->graph->kernels.at[number];
     ef_strbuf body = {0};
-    ef_c c = {.graph = g, .schedule = s, .kernel = k, .arena = ef_arena_new(), .ix = ef_indexer_new(), .out = &body};
+    ef_c c = {.graph = p->graph,
+              .schedule = p->schedule,
+              .kernel = k,
+              .arena = ef_arena_new(),
+              .ix = ef_indexer_new(),
+              .out = &body};
     c.iter = ef_xcalloc(k->iters.count + 1, sizeof *c.iter);
     c.node = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *c.node);
     c.use = ef_uses_new(k);
@@ -432,13 +487,12 @@ static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t 
         plan_iter(&c, i);
         c.start[i] = c.iter[i].start;
     }
-    c.maps = (ef_maps){g, s, k, c.ix, c.start};
+    c.maps = (ef_maps){p->graph, p->schedule, k, c.ix, c.start};
     ef_c_plan(&c);
-    print_body(&c, offset, function);
-    ef_strbuf_printf(out, "enum { SCRATCH_%s = %" PRIu64 " };\n", function, c.scratch);
-    ef_strbuf_puts(out, body.text);
-    *failed = *failed || c.failed;
-    uint64_t scratch = c.scratch;
+    print_body(&c);
+    print_functions(p, &c, number, body.text);
+    p->failed = p->failed || c.failed;
+    p->scratch = c.scratch > p->scratch ? c.scratch : p->scratch;
     ef_strbuf_free(&body);
     ef_intern_free(c.memo);
     ef_vec_free(&c.values);
@@ -449,7 +503,6 @@ static uint64_t print_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t 
     free(c.use);
     ef_indexer_free(c.ix);
     ef_arena_free(c.arena);
-    return scratch;
 }
 
 /* ---- programs ---- */
@@ -495,26 +548,25 @@ static void print_header(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *ou
 
 uint64_t ef_codegen_c(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out, ef_diag *diag)
 {
-    uint64_t *offset = ef_xcalloc(g->buffers.count + 1, sizeof *offset), scratch = 0;
-    uint64_t size = ef_sched_plan(g, s, offset);
-    bool failed = false;
+    printing p = {.graph = g, .schedule = s, .name = name, .codes = ef_intern_new(), .out = out};
+    p.offset = ef_xcalloc(g->buffers.count + 1, sizeof *p.offset);
+    p.printed = ef_xcalloc(g->kernels.count + 1, sizeof *p.printed);
+    uint64_t size = ef_sched_plan(g, s, p.offset);
     print_header(g, s, out);
-    for (uint32_t i = 0; i < g->kernels.count; i++) {
-        char function[256];
-        snprintf(function, sizeof function, "%.128s_k%u", name, i);
-        uint64_t needed = print_kernel(g, s, i, offset, function, out, &failed);
-        scratch = needed > scratch ? needed : scratch;
-    }
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        print_kernel(&p, i);
     ef_strbuf_printf(out, "void %s(void *const *in, void *const *out, char *work, int threads)\n{\n", name);
     for (uint32_t i = 0; i < g->kernels.count; i++)
         ef_strbuf_printf(out, "    %s_k%u(in, out, work, work + %" PRIu64 ", threads);\n", name, i, size);
     ef_strbuf_puts(out, "}\n\n");
-    free(offset);
-    if (failed) {
+    ef_intern_free(p.codes);
+    free(p.printed);
+    free(p.offset);
+    if (p.failed) {
         ef_fail(diag, "cannot print %s as C: a value has too many dimensions or an expression is too long", g->name);
         return 0;
     }
-    return size + scratch * s->threads + 64;
+    return size + p.scratch * s->threads + 64;
 }
 
 void ef_codegen_c_timed(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out)

@@ -1,6 +1,6 @@
 /* The C generator's parts, private to c*.c: c.c prints kernels and loops, c_plan.c decides what becomes a tile,
  * c_value.c prints the elements of values, c_tile.c the loops that fill tiles, c_matmul.c matrix products, c_mask.c
- * which iterations of a loop can be left out. */
+ * which iterations of a loop can be left out, c_share.c finds kernels that are the same code. */
 #ifndef EF_CODEGEN_C_PRINT_H
 #define EF_CODEGEN_C_PRINT_H
 
@@ -109,6 +109,13 @@ void ef_c_tile(ef_c *c, ef_kid id);
 /* The element-wise update of a tile in place. */
 void ef_c_write(ef_c *c, ef_kid id, const char *tile);
 void ef_c_store(ef_c *c, const ef_kstore *store);
+
+/* c_share.c */
+/* Code with its names of buffers and loop variables replaced by numbers, in the order in which they come, and without
+ * comments: equal where two functions differ in names only. */
+void ef_c_normal_form(const char *code, ef_strbuf *out);
+/* Those of the candidates (by buffer of the graph) that code names, in the order in which it does; how many. */
+uint32_t ef_c_used_buffers(ef_c *c, const char *code, const bool *candidate, uint32_t *buffer);
 
 /* c_mask.c */
 /* An expression that is true when an iteration of the loop may change its state; NULL: it always may. */

@@ -102,8 +102,7 @@ static bool not_equal(const derivation *d)
 static bool derive(derivation *d)
 {
     ef_derivation *out = d->out;
-    /* Programs that are one as they stand need no search. */
-    if (!outputs_meet(d) && !ef_search_saturate(d->search, d->diag))
+    if (!ef_search_saturate(d->search, d->diag))
         return false;
     out->contained = out->equal = outputs_meet(d);
     if (!out->contained) {
@@ -116,16 +115,6 @@ static bool derive(derivation *d)
     out->stop = ef_stop_names[stop];
     out->saturated = stop == EF_STOP_SATURATED;
     return out->equal ? prove(d) : not_equal(d);
-}
-
-static bool derive_whole(derivation *d)
-{
-    d->search = ef_search_new(d->from, d->options, d->diag);
-    d->found = ef_xcalloc(d->to->outputs, sizeof *d->found);
-    bool fine = d->search && derive(d);
-    free(d->found);
-    ef_search_free(d->search);
-    return fine;
 }
 
 /* ---- programs that were put together from parts ---- */
@@ -257,10 +246,24 @@ static bool derive_by_parts(derivation *d)
     return found;
 }
 
+/* Programs that are one as they stand need no search. */
+static bool is_the_same(derivation *d)
+{
+    if (!outputs_meet(d))
+        return false;
+    *d->out =
+        (ef_derivation){.contained = true, .equal = true, .saturated = true, .stop = ef_stop_names[EF_STOP_SATURATED]};
+    return prove(d);
+}
+
 static void derive_deep(void *user)
 {
     derivation *d = user;
-    d->fine = derive_by_parts(d) || derive_whole(d);
+    d->search = ef_search_new(d->from, d->options, d->diag);
+    d->found = ef_xcalloc(d->to->outputs, sizeof *d->found);
+    d->fine = d->search && (is_the_same(d) || derive_by_parts(d) || derive(d));
+    free(d->found);
+    ef_search_free(d->search);
 }
 
 bool ef_derive(const ef_program *from, const ef_program *to, const ef_search_options *options, ef_arena *arena,

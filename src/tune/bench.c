@@ -30,8 +30,14 @@
 #define BASELINE_SHARE 0.1 /* of the time for preparation, for calls of the baseline after the first one */
 #define DRAW_SHARE 0.6     /* … after which only the first distributions are prepared, on a busy machine */
 #define LEAST_DRAWS 2u
-#define REFERENCE_SHARE 0.15 /* … for exact results */
-#define REFERENCE_S 20.0     /* when that time is not limited */
+#define SMALL_WORK 1e8        /* multiplications, or elements of operators: some tenths of a second, by one thread */
+#define REFERENCE_SHARE 0.15  /* … for exact results */
+#define REFERENCE_LEAST_S 1.0 /* … but at least what compiling a sample beside the whole program takes, about */
+#define REFERENCE_S 20.0      /* when that time is not limited */
+#define COPY_SHARE 0.1        /* … for copies of inputs after the second one */
+#define READ_SHARE 0.1        /* … for reading memory, to know how fast that is */
+#define READ_BYTES_S 1e9      /* at least, of memory that is written to for the first time */
+#define READ_CALLS 5
 
 /* What is computed exactly: the program, or of a large one a sample. */
 typedef struct {
@@ -40,6 +46,7 @@ typedef struct {
     ef_kgraph *graph; /* as it is, one kernel an operator */
     ef_schedule schedule;
     ef_native native;
+    int threads;     /* that compute exact results; the native code's own are those that are timed */
     ef_data data;    /* inputs of the distribution that is being prepared; outputs, sampled, of what is being checked */
     uint64_t *count; /* elements of the outputs */
 } part;
@@ -106,9 +113,10 @@ static double last_cache(void)
     return size > 0 ? (double)size : 32e6;
 }
 
-/* As many copies as the caches cannot hold, within a quarter of the memory. */
-static void make_copies(ef_bench *b)
+/* As many copies as the caches cannot hold, within a quarter of the memory and some `seconds`. */
+static void make_copies(ef_bench *b, double seconds)
 {
+    double until = seconds > 0 ? now_us() + COPY_SHARE * seconds * 1e6 : INFINITY;
     double bytes = data_bytes(b) + 1, wanted = ceil(CACHE_TIMES * last_cache() / bytes) + 1;
     double room = floor(memory_bytes() / 4 / bytes);
     wanted = fmin(fmin(fmax(wanted, 2), MAX_COPIES), fmax(room, 1));
@@ -117,6 +125,10 @@ static void make_copies(ef_bench *b)
     if (b->copies == 1)
         b->copy[0] = b->data[0];
     for (uint32_t i = 0; i < b->copies && b->copies > 1; i++) {
+        if (i >= 2 && now_us() > until) {
+            b->copies = i;
+            break;
+        }
         b->copy[i] = ef_data_new(b->graph, &b->schedule);
         for (uint32_t k = 0; k < b->graph->inputs; k++)
             memcpy(b->copy[i].in[k], b->data[0].in[k], buffer_bytes(b, k));
@@ -148,6 +160,8 @@ static bool part_open(part *p, const ef_bench *b, const ef_bench_options *o, boo
     if (!p->graph)
         return false;
     p->schedule = ef_schedule_default(p->graph, EF_BACKEND_C, b->schedule.threads);
+    ef_work work = ef_work_of(p->program);
+    p->threads = work.multiplications + work.elements < SMALL_WORK ? 1 : (int)p->schedule.threads;
     p->data = ef_data_new(p->graph, &p->schedule);
     p->count = ef_xcalloc(p->graph->outputs.count + 1, sizeof *p->count);
     for (uint32_t i = 0; i < p->graph->outputs.count; i++)
@@ -194,6 +208,13 @@ static bool evaluate(ef_bench *b, uint32_t d, ef_diag *diag)
     return b->reference[d];
 }
 
+/* Computes the outputs of a part. What is little work is one thread's: on a busy machine several wait for each other,
+ * at every kernel, longer than the work takes. */
+static void call_part(const part *p)
+{
+    p->native.entry(p->data.in, p->data.out, p->native.work, p->threads);
+}
+
 /* Elements of one buffer as those of another type. */
 static void convert(ef_dtype to, void *out, ef_dtype from, const void *in, uint64_t count)
 {
@@ -212,7 +233,7 @@ static void compute(ef_bench *b, uint32_t d, part *wide)
     for (uint32_t i = 0; i < p->graph->inputs; i++)
         convert((ef_dtype)wide->graph->buffers.at[i].dtype, wide->data.in[i], (ef_dtype)p->graph->buffers.at[i].dtype,
                 p->data.in[i], ef_sched_buffer(wide->graph, &wide->schedule, i));
-    ef_native_call(&wide->native, wide->data.in, wide->data.out);
+    call_part(wide);
     b->want[d] = ef_xcalloc(p->graph->outputs.count + 1, sizeof *b->want[d]);
     for (uint32_t i = 0; i < p->graph->outputs.count; i++) {
         const ef_kbuffer *out = &wide->graph->buffers.at[wide->graph->outputs.at[i]];
@@ -249,13 +270,21 @@ typedef struct {
     part *wide;
 } making;
 
-/* Inputs of a distribution, its exact results, and how far the program as it is is from them. */
+static bool is_late(const ef_bench *b, uint32_t d)
+{
+    return d >= LEAST_DRAWS && now_us() > b->draw_until;
+}
+
+/* Inputs of a distribution, its exact results, and how far the program as it is is from them. False, without a message,
+ * when there is no time for one more attempt. */
 static bool make_reference(void *user, ef_draw d, unsigned attempt, ef_drawn *drawn, ef_diag *diag)
 {
     const making *m = user;
     ef_bench *b = m->bench;
     part *p = &b->part;
     ef_draw_size size = {b->unit, ef_draw_scale(d, attempt)};
+    if (is_late(b, d))
+        return false;
     ef_data_draw(b->graph, &b->schedule, &b->data[d], d, size, b->seed);
     part_inputs(b, p, d);
     forget_reference(b, d);
@@ -263,7 +292,7 @@ static bool make_reference(void *user, ef_draw d, unsigned attempt, ef_drawn *dr
         compute(b, d, m->wide);
     else if (!evaluate(b, d, diag))
         return false;
-    ef_native_call(&p->native, p->data.in, p->data.out);
+    call_part(p);
     b->eager[d] = ef_reference_error(b->reference[d], p->graph, &p->data);
     b->accepted[d] = ef_error_bound(b->eager[d]);
     *drawn = (ef_drawn){b->eager[d], outputs_within(p)};
@@ -278,13 +307,15 @@ static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
     making m = {b, wide};
     b->unit = 1;
     for (uint32_t d = 0; d < b->draws; d++) {
-        if (d >= LEAST_DRAWS && now_us() > b->draw_until) {
+        b->data[d] = ef_data_new(b->graph, &b->schedule);
+        if (!ef_draw_fit((ef_draw)d, normal, make_reference, &m, &scale, &drawn, diag)) {
+            if (diag->failed)
+                return false;
+            forget_reference(b, d);
+            ef_data_free(&b->data[d]);
             b->draws = d;
             break;
         }
-        b->data[d] = ef_data_new(b->graph, &b->schedule);
-        if (!ef_draw_fit((ef_draw)d, normal, make_reference, &m, &scale, &drawn, diag))
-            return false;
         if (d != EF_DRAW_NORMAL)
             continue;
         normal = drawn.within;
@@ -427,8 +458,9 @@ static double time_warm(const ef_bench *b, const callee *c, double cold_us)
     return fmin(median(time, WARM_CALLS), cold_us);
 }
 
-/* Reading a block that no cache holds, by all threads, is the most that memory gives. */
-static double read_bandwidth(uint32_t threads, ef_diag *diag)
+/* Reading a block that no cache holds, by all threads, is the most that memory gives. When there are few `seconds` the
+ * block is smaller. */
+static double read_bandwidth(uint32_t threads, double seconds, ef_diag *diag)
 {
     static const char source[] = "void ef_read(void *const *in, void *const *out, char *work, int threads)\n"
                                  "{\n"
@@ -441,14 +473,16 @@ static double read_bandwidth(uint32_t threads, ef_diag *diag)
                                  "        sum += x[i];\n"
                                  "    *(float *)out[0] = sum;\n"
                                  "}\n";
-    long count = (long)fmin(fmax(4 * last_cache(), 64e6), memory_bytes() / 8) / 4;
+    double share = seconds > 0 ? READ_SHARE * seconds : INFINITY;
+    double bytes = fmin(fmin(4 * last_cache(), share * READ_BYTES_S), memory_bytes() / 8);
+    long count = (long)fmax(bytes, 64e6) / 4;
     float *block = ef_aligned((uint64_t)count * sizeof *block), sum;
     void *in[] = {block, &count}, *out[] = {&sum};
     ef_data data = {.inputs = 2, .outputs = 1, .in = in, .out = out};
     ef_library *library = ef_compile(source, sizeof source - 1, &(ef_compile_options){.level = 3}, diag);
     callee c = {.entry = library ? ef_library_entry(library, "ef_read", diag) : NULL, .threads = (int)threads};
-    double best = INFINITY;
-    for (int i = 0; c.entry && i < 5; i++)
+    double best = INFINITY, until = now_us() + share * 1e6;
+    for (int i = 0; c.entry && i < READ_CALLS && (i < 2 || now_us() < until); i++)
         best = fmin(best, call_us(&c, &data));
     ef_library_free(library);
     free(block);
@@ -556,7 +590,7 @@ static bool run_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_baseli
         return false;
     b->baseline_us = baseline->us;
     if (bandwidth == 0)
-        bandwidth = read_bandwidth(b->schedule.threads, diag);
+        bandwidth = read_bandwidth(b->schedule.threads, o->seconds, diag);
     baseline->bandwidth = bandwidth;
     return !diag->failed;
 }
@@ -584,7 +618,7 @@ static bool prepare(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *b
     while (b->draws < distinct && (b->draws + 1) * bytes < memory_bytes() / 4)
         b->draws++;
     b->draws = b->draws ? b->draws : 1;
-    double seconds = o->seconds > 0 ? REFERENCE_SHARE * o->seconds : REFERENCE_S;
+    double seconds = o->seconds > 0 ? fmax(REFERENCE_SHARE * o->seconds, REFERENCE_LEAST_S) : REFERENCE_S;
     b->sample = ef_sample_choose(o->text, o->length, seconds / b->draws, b->schedule.threads, o->seed, diag);
     b->sampled = b->sample.dims > 0;
     if (!part_open(&b->part, b, o, false, diag) ||
@@ -592,7 +626,7 @@ static bool prepare(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *b
         return false;
     if (!refer(b, o, diag))
         return false;
-    make_copies(b);
+    make_copies(b, o->seconds);
     return run_baseline(b, o, baseline, diag);
 }
 

@@ -68,7 +68,19 @@
     "output a = combination[h.0](div(get[1](get[1](r1)), get[0](get[1](r1))))\n"                   \
     "output b = combination[h.0](div(get[1](get[1](r2)), get[0](get[1](r2))))\n",
 
+/* Layers that are equal but for the names of their weights and dimensions. */
+#define LAYERS                                                     \
+    "program layers\n"                                             \
+    "dim m = 5\ndim a = 16\ndim b = 16\ndim c = 16\ndim d = 16\n"  \
+    "input x: f32[m, a]\n"                                         \
+    "input U: f32[a, b]\ninput V: f32[b, c]\ninput W: f32[c, d]\n" \
+    "input u: f32[b]\ninput v: f32[c]\ninput w: f32[d]\n"          \
+    "first = tanh(add(matmul(x, U), broadcast[m, b](u)))\n"        \
+    "second = tanh(add(matmul(first, V), broadcast[m, c](v)))\n"   \
+    "output y = tanh(add(matmul(second, W), broadcast[m, d](w)))\n"
+
 static const char *const own[] = {
+    LAYERS,
     /* Rows that a mask empties altogether: the maximum stays -inf, and what goes with it is NaN. */
     "program masked_rows\n"
     "dim q = 5\ndim d = 4\ndim s = 7\ndim e = 3\n"
@@ -565,6 +577,45 @@ static void masks_leave_out_tiles(void **state)
         ef_kgraph_free(graph);
         ef_ctx_free(ctx);
     }
+}
+
+static unsigned count_of(const char *text, const char *what)
+{
+    unsigned count = 0;
+    for (const char *at = strstr(text, what); at; at = strstr(at + 1, what))
+        count++;
+    return count;
+}
+
+/* What takes longest is compiling: so code that several kernels have stands once. That each has its own buffers is
+ * seen where generated code is run. */
+static void equal_kernels_have_one_code(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_strbuf text = {0};
+    ef_program *program = ef_program_parse(ctx, LAYERS, strlen(LAYERS), "layers", &diag);
+    if (!program)
+        fail_msg("%s", diag.text);
+    ef_kgraph *graph = ef_kgraph_eager(program, &diag);
+    ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 2);
+    assert_true(ef_codegen_c(graph, &schedule, "p", &text, &diag) > 0);
+    assert_int_equal(graph->kernels.count % 3, 0);
+    assert_int_equal(count_of(text.text, "enum { SCRATCH"), graph->kernels.count / 3);
+    /* Another tile is other code. */
+    for (uint32_t i = 0; i < schedule.count; i++)
+        if (graph->params.at[i].kernel == 0 && graph->params.at[i].kind == EF_PARAM_TILE)
+            schedule.value[i] = 2;
+    ef_strbuf_free(&text);
+    text = (ef_strbuf){0};
+    assert_true(ef_codegen_c(graph, &schedule, "p", &text, &diag) > 0);
+    assert_int_equal(count_of(text.text, "enum { SCRATCH"), graph->kernels.count / 3 + 1);
+    ef_strbuf_free(&text);
+    ef_schedule_free(&schedule);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_ctx_free(ctx);
 }
 
 static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
@@ -1148,6 +1199,7 @@ int main(void)
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
+        cmocka_unit_test(equal_kernels_have_one_code),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
         cmocka_unit_test(updates_are_computed_with_what_reads_them),
