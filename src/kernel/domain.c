@@ -88,7 +88,8 @@ static bool is_divided(const ef_kgraph *g, uint32_t param)
 }
 
 #define LEAST_OF_PRODUCT 16u /* elements: the matrix unit takes no fewer */
-#define FEW_ROWS 64u         /* of so few each block may have one: elsewhere there would be no blocks */
+#define FEW 64u              /* rows or columns: otherwise there would be few blocks, so these may have … */
+#define LEAST_OF_FEW 4u      /* … so many columns, or one row */
 
 /* Elements of a dimension for each position of its first variable, along which it is cut. */
 static uint64_t elements_of_each(const ef_kgraph *g, ef_dim dim)
@@ -115,8 +116,9 @@ static uint64_t least_of_product(const ef_kgraph *g, uint32_t param)
             for (unsigned c = 0; c < 3; c++) {
                 if (of[c].cut == EF_NONE || k->iters.at[of[c].cut].param != param)
                     continue;
-                uint64_t each = elements_of_each(g, of[c].dim), own = (LEAST_OF_PRODUCT + each - 1) / each;
-                own = c == 2 && ef_dim_extent(g->ctx, of[c].dim) <= FEW_ROWS ? 1 : own;
+                bool few = c != 1 && ef_dim_extent(g->ctx, of[c].dim) <= FEW;
+                uint64_t elements = !few ? LEAST_OF_PRODUCT : c == 2 ? 1 : LEAST_OF_FEW;
+                uint64_t each = elements_of_each(g, of[c].dim), own = (elements + each - 1) / each;
                 least = own > least ? own : least;
             }
             for (unsigned d = 2; d < n->rank; d++)
