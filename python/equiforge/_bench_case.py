@@ -254,6 +254,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     arguments = parser.parse_args(argv)
     # It ends with whoever started it, and what it starts must not hold the pipe open.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, it would be here
     os.set_inheritable(arguments.report, False)
     with os.fdopen(arguments.report, "w") as pipe:
 
@@ -275,3 +276,5 @@ if __name__ == "__main__":
     except EquiForgeError as problem:
         print(f"bench: {problem}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        os._exit(128 + signal.SIGINT)

@@ -27,6 +27,7 @@ from equiforge._bench_case import workloads
 from equiforge._native import EquiForgeError
 
 PATIENCE_S = 1800.0  # that a case may take besides twice its budget
+GRACE_S = 3.0  # that an interrupted case has to remove its files
 DEATH_S = 10.0  # that a killed process may take to be gone
 ON_CPU = ("cpu", "interpreter")  # targets
 ALWAYS = ("name", "suite", "target", "budget_s", "skip", "seconds", "baselines")  # in a result
@@ -204,8 +205,15 @@ class Running:
                 self.reported += block
             self.more = False
 
-    def end(self) -> None:
-        """Kills what is left of it."""
+    def interrupt(self) -> None:
+        """Tells it to end; it is seen to in `end`."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGINT)
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Kills what is left of it, after some patience."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(patience_s, 0.0))
         kill(self.process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(DEATH_S)
@@ -306,8 +314,7 @@ class Runner:
                         break
                     yield from self._ended(signals)
                 self.left_out = list(waiting)
-                for case in [*self.running]:
-                    yield self._finish(case, "interrupted")
+                yield from self._interrupt([*self.running], "interrupted")
             finally:
                 for case in self.running:
                     case.end()
@@ -332,12 +339,19 @@ class Runner:
             case.read()
             if case.process.poll() is not None:
                 yield self._finish(case, None)
-            elif case.seconds > patience:
-                yield self._finish(case, f"did not end within {patience:.0f} s")
+        late = [case for case in self.running if case.seconds > patience]
+        yield from self._interrupt(late, f"did not end within {patience:.0f} s")
 
-    def _finish(self, case: Running, error: str | None) -> Result:
+    def _interrupt(self, cases: Sequence[Running], error: str) -> Iterator[Result]:
+        for case in cases:
+            case.interrupt()
+        end = time.monotonic() + GRACE_S
+        for case in cases:
+            yield self._finish(case, error, end - time.monotonic())
+
+    def _finish(self, case: Running, error: str | None, patience_s: float = 0.0) -> Result:
         self.running.remove(case)
-        case.end()
+        case.end(patience_s)
         if not error:
             self.longest_s = max(self.longest_s, case.seconds)
         return case.result(self.options, error)

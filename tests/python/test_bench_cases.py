@@ -18,12 +18,13 @@ from equiforge._bench_run import Options, Place, Results, Runner
 
 # NAME … --report FD, with FAKE in the environment: {NAME: what it does}, and a folder for what is seen of it.
 FAKE = """
-import json, os, subprocess, sys, time
+import json, os, signal, subprocess, sys, time
 name, fd, how = sys.argv[1], int(sys.argv[-1]), json.loads(os.environ["FAKE"])
 how = {**how.get("", {}), **how.get(name, {})}
 started = time.monotonic()
 def report(entry):
     os.write(fd, (json.dumps(entry) + "\\n").encode())
+signal.signal(signal.SIGINT, signal.SIG_IGN if how.get("stubborn") else signal.default_int_handler)
 if how.get("child"):  # a worker with a process group of its own
     child = subprocess.Popen(["sleep", "1000"], process_group=0) if sys.version_info >= (3, 11) else \\
         subprocess.Popen(["sleep", "1000"], preexec_fn=os.setpgrp)
@@ -283,7 +284,7 @@ def test_limit_knows_earlier_results(fake, capsys, tmp_path):
 
 def test_hanging_cases_are_killed(fake, monkeypatch):
     monkeypatch.setattr(_bench_run, "PATIENCE_S", 1.0)
-    fake.does(every={"sleep": 100, "child": True})
+    fake.does(every={"sleep": 100, "child": True, "stubborn": True})
     runner = Runner(Options("cpu", "0.1s", 0.1))
     (case,) = runner.run(["lora/B8"], [Place("cpu")])
     assert case["error"] == "did not end within 1 s" and case["baselines"]["eager"]["us"] == 20.0
@@ -338,7 +339,7 @@ def start(fake: Fake, *arguments: object) -> subprocess.Popen:
 def test_interrupted(fake, tmp_path, number, status):
     file, plot = tmp_path / "results.jsonl", tmp_path / "plot.svg"
     hang = {"sleep": 1000, "child": True}
-    fake.does(**{"lora/B1": {"us": 5.0}, "lora/B8": hang, "lora/B16": hang})
+    fake.does(**{"lora/B1": {"us": 5.0}, "lora/B8": hang, "lora/B16": {**hang, "stubborn": True}})
     process = start(
         fake,
         "--only",
