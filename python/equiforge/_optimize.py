@@ -97,6 +97,17 @@ def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> to
         ) from problem
 
 
+def write(exported: torch.export.ExportedProgram, archive: Path) -> None:
+    """Saves it for the library, which does not ask for the example's tensors: a cache of keys and values may be
+    gigabytes of them."""
+    inputs = exported.example_inputs
+    exported.example_inputs = None
+    try:
+        torch.export.save(exported, archive)
+    finally:
+        exported.example_inputs = inputs
+
+
 def first_line(problem: Exception) -> str:
     """Of its message."""
     return str(problem).strip().split("\n")[0]
@@ -202,7 +213,7 @@ def optimize(  # noqa: PLR0913, PLR0917
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
         try:
-            torch.export.save(program, archive)
+            write(program, archive)
         except NotImplementedError as problem:  # a type of results or arguments that has no name for files
             raise UnsupportedModuleError(f"PyTorch cannot save this module: {first_line(problem)}") from problem
         if call.device.type == "cuda":

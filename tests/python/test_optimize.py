@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -143,6 +144,25 @@ class Embedded(torch.nn.Module):
 
     def forward(self, tokens):
         return self.linear(self.table(tokens)).relu()
+
+
+def test_examples_are_not_written(tmp_path, monkeypatch):
+    """What the library reads has the weights and not the example's tensors, which may be large; files that the result
+    is saved to have both."""
+    size, save = [], torch.export.save
+
+    def saved(exported, path):
+        save(exported, path)
+        size.append(Path(path).stat().st_size)
+
+    module, x = torch.nn.Linear(64, 8).eval(), torch.randn(1 << 14, 64)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.export, "save", saved)
+        fast = equiforge.optimize(module, (x,), budget=2, store=tmp_path / "store.db")
+    assert 64 * 8 * 4 < size[0] < 1 << 16 < 4 * x.numel()
+    fast.save(tmp_path / "fast.efz")
+    assert (tmp_path / "fast.efz").stat().st_size > 4 * x.numel()
+    assert torch.equal(equiforge.load(tmp_path / "fast.efz")(x), fast(x))
 
 
 def test_calls_unlike_the_example(tmp_path):
