@@ -257,6 +257,7 @@ static bool lower_log_softmax(ef_aten *c, int param)
     return give_cast(c, ef_b(c, EF_SUB, shifted, ef_u(c, EF_LOG, sum)));
 }
 
+/* Where the largest is infinite it is the result, too: infinity less itself is none. */
 static bool lower_logsumexp(ef_aten *c, int param)
 {
     reduced r = {0};
@@ -266,7 +267,8 @@ static bool lower_logsumexp(ef_aten *c, int param)
         return false;
     ef_dn high = ef_aten_reduce(c, EF_RED_MAX, x, r.index, r.count);
     ef_dn sum = ef_aten_reduce(c, EF_RED_SUM, ef_u(c, EF_EXP, ef_b(c, EF_SUB, x, high)), r.index, r.count);
-    return give(c, 0, ef_b(c, EF_ADD, high, ef_u(c, EF_LOG, sum)), &r);
+    ef_dn infinite = ef_n(c, EF_EQ, ef_u(c, EF_ABS, high), INFINITY);
+    return give(c, 0, ef_dn_select(c->draft, infinite, high, ef_b(c, EF_ADD, high, ef_u(c, EF_LOG, sum))), &r);
 }
 
 const ef_aten_row ef_aten_reductions[] = {

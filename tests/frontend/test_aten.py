@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 f16, bf16, f32, f64, i64 = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64
-inf = float("inf")
+inf, nan = float("inf"), float("nan")
 
 
 def r(*shape, dtype=f32, seed=0):
@@ -220,6 +220,10 @@ REDUCTIONS = {
     "cosine": (lambda x, y: F.cosine_similarity(x, y, dim=-1), X, Y),
     "logsumexp": (lambda x: torch.logsumexp(x, -1), X * 50),
     "logsumexp_keep": (lambda x: torch.logsumexp(x, (0, 1), keepdim=True), X),
+    "logsumexp_infinite": (
+        lambda x: torch.logsumexp(x, -1),
+        torch.tensor([[inf, 1, 2], [-inf, -inf, -inf], [-inf, 1, 2], [inf, inf, 0], [inf, -inf, 0], [nan, inf, 0]]),
+    ),
     "softmax": (lambda x: x.softmax(-1), X),
     "softmax_0": (lambda x: x.softmax(0), X),
     "softmax_large": (lambda x: x.softmax(-1), X * 300),
