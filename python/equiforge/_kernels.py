@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import struct
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -63,13 +62,11 @@ def _file_of(source: str) -> Path:
 _interpreting = threading.Lock()  # Triton's interpreter has state of its own, for one launch at a time
 
 
-def _fresh(device: torch.device) -> tuple[Callable[..., Tensor], str]:
-    """What makes a new tensor on the current CUDA device quickly, and its further arguments as text.
-
-    PyTorch's compiler allocates with the former, which costs a third of torch.empty_strided.
-    """
+def _fresh() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], Tensor]:
+    """What makes a new tensor on the current CUDA device, of sizes and strides. PyTorch's compiler allocates with what
+    is used here where there is one: it takes a third of torch.empty_strided's time."""
     quick = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
-    return (quick, "") if quick is not None and device.type == "cuda" else (torch.empty_strided, ", device=device")
+    return quick or (lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda"))
 
 
 class TritonKernels:
@@ -83,47 +80,46 @@ class TritonKernels:
 
     def __init__(self, region: Region):
         self.module = _source.load(_file_of(region.source))
-        self.outputs = [(torch.Size(shape), _source.dtype_of(dtype)) for _, dtype, shape in self.module.OUTPUTS]
+        self.outputs = [  # sizes, strides, element types
+            (tuple(shape), torch.empty(shape, device="meta").stride(), _source.dtype_of(dtype))
+            for _, dtype, shape in self.module.OUTPUTS
+        ]
         self.recorded: dict[int, list[_launch.Launch] | None] = {}  # by device
         self.launches: dict[tuple[int, int], _launch.Launches] = {}  # by device and stream
-        self.handles: dict[tuple[int, int], int] = {}  # theirs
+        self.calls: dict[tuple[int, int], Callable[..., int]] = {}  # theirs, of tensors
         self.lock = threading.Lock()
-        self.call: Callable[[Sequence[Tensor]], list[Tensor]] = self._printed()
+        self.fresh = _fresh()
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return self.call(inputs)
+        index = inputs[0].get_device() if inputs else torch.cuda.current_device()
+        if index < 0 or index != torch._C._cuda_getDevice():
+            return self._slowly(inputs)
+        launches = self.launches.get((index, torch._C._cuda_getCurrentRawStream(index)))
+        if launches is None:
+            return self._slowly(inputs)
+        outputs = [self.fresh(shape, strides, dtype) for shape, strides, dtype in self.outputs]
+        failed = launches.call(*[x.data_ptr() for x in inputs], *[x.data_ptr() for x in outputs])
+        return self._slowly(inputs) if failed else outputs
 
-    def _printed(self) -> Callable[[Sequence[Tensor]], list[Tensor]]:
-        """The quick way, as one function: host time is the time of small modules."""
-        ins, outs = range(len(self.module.INPUTS)), range(len(self.outputs))
-        fresh, further = _fresh(torch.device("cuda"))
+    def lines(self, ins: Sequence[str], outs: Sequence[str], index: int, tag: str) -> tuple[list[str], dict[str, Any]]:
+        """The same as lines of a function that calls the region, since host time is the time of small modules: from the
+        variables of inputs, which are tensors on the device of this number, to those of outputs. And the names that
+        these lines use, which `tag` tells from another region's."""
         names: dict[str, Any] = {
-            "handles": self.handles,
-            "slowly": self._slowly,
-            "new": fresh,
-            "device": torch.device("cuda"),  # the current one
-            "launch": _launch.call(),
-            "current": getattr(torch._C, "_cuda_getDevice", None),
-            "stream": getattr(torch._C, "_cuda_getCurrentRawStream", None),
-            "pack": struct.Struct(f"{len(ins) + len(outs)}Q").pack,
+            f"calls{tag}": self.calls,
+            f"slowly{tag}": self._slowly,
+            "new": self.fresh,
+            "current": torch._C._cuda_getDevice,
+            "stream": torch._C._cuda_getCurrentRawStream,
         }
-        lines = ["def call(inputs):"]
-        if ins:
-            lines.append(f"    {''.join(f'i{n}, ' for n in ins)}= inputs")
-        lines.append(f"    index = {'i0.get_device()' if ins else 'current()'}")
-        lines.append("    if index < 0 or index != current(): return slowly(inputs)")
-        lines.append("    handle = handles.get((index, stream(index)))")
-        lines.append("    if handle is None: return slowly(inputs)")
-        for n, (shape, dtype) in enumerate(self.outputs):
-            names[f"d{n}"] = dtype
-            strides = torch.empty(shape, device="meta").stride()
-            lines.append(f"    o{n} = new({tuple(shape)}, {strides}, {'dtype=' if further else ''}d{n}{further})")
-        addresses = ", ".join([*(f"i{n}.data_ptr()" for n in ins), *(f"o{n}.data_ptr()" for n in outs)])
-        lines.append(f"    if launch(handle, pack({addresses})): return slowly(inputs)")
-        lines.append(f"    return [{', '.join(f'o{n}' for n in outs)}]")
-        exec("\n".join(lines), names)
-        call: Callable[[Sequence[Tensor]], list[Tensor]] = names["call"]
-        return call
+        lines = [f"    launch = calls{tag}.get(({index}, stream({index}))) if current() == {index} else None"]
+        lines.append("    if launch:")
+        for n, (out, (shape, strides, dtype)) in enumerate(zip(outs, self.outputs, strict=True)):
+            names[f"type{tag}_{n}"] = dtype
+            lines.append(f"        {out} = new({shape}, {strides}, type{tag}_{n})")
+        given, made = ("".join(f"{x}, " for x in xs) for xs in (ins, outs))
+        lines.append(f"    if not launch or launch({given}{made}): {made}= slowly{tag}(({given}))")
+        return lines, names
 
     def _slowly(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Any call. Errors of the driver show here: a launch that failed is tried once more."""
@@ -133,7 +129,7 @@ class TritonKernels:
         if device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
                 return self(inputs)
-        outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
+        outputs = [empty(shape, dtype=dtype, device=device) for shape, _, dtype in self.outputs]
         temps = _source.empty(self.module, "BUFFERS", device)
         aligned = all(x.data_ptr() % ALIGNMENT == 0 for x in inputs)
         with self.lock:
@@ -164,16 +160,15 @@ class TritonKernels:
             self.recorded[index] = None
             self.module.launch(inputs, outputs, temps)
             return
-        tensors = [*inputs, *outputs]
-        result = _launch.call()(launches.handle, struct.pack(f"{len(tensors)}Q", *(x.data_ptr() for x in tensors)))
+        result = launches.call(*(x.data_ptr() for x in (*inputs, *outputs)))
         if result:
             raise _launch.error(result)
         if not capturing and (index, stream) not in self.launches:
             self.launches[index, stream] = launches
-            self.handles[index, stream] = launches.handle
+            self.calls[index, stream] = launches.call_tensors
 
     def _interpreted(self, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.outputs]
+        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in self.outputs]
         temps = _source.empty(self.module, "BUFFERS", device)
         with _interpreting:
             self.module.launch(inputs, outputs, temps)

@@ -14,6 +14,7 @@ launching it.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import struct
 import threading
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from equiforge import _native
@@ -193,11 +195,49 @@ def parameter_sizes(ptx: str, name: str) -> list[int]:
     return [int(bits) // 8 * int(count or 1) for bits, count in declared]
 
 
+class _Method(ctypes.Structure):
+    """PyMethodDef, in Python's stable interface."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+
+
+FASTCALL = 0x80  # METH_FASTCALL
+
+
+@functools.cache
+def _method(name: str) -> _Method:
+    """Of all lists: it must stay as long as functions made of it."""
+    return _Method(b"launch", ctypes.cast(getattr(_native.library(), name), ctypes.c_void_p), FASTCALL, None)
+
+
+def _builtin(name: str, handle: int) -> Callable[..., int]:
+    """A function of the library for this list as a built-in one, which is called without ctypes' conversions."""
+    make = ctypes.pythonapi["PyCFunction_NewEx"]  # an object of its own, whose types are set here
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p]
+    function: Callable[..., int] = make(_method(name), handle, None)
+    return function
+
+
+@functools.cache
+def _reads_tensors() -> bool:
+    """Whether the library can read where a tensor's memory is, which costs a tenth of Tensor.data_ptr: by a function
+    that PyTorch has for the code that its compiler makes. False where it has it no more."""
+    address = getattr(torch._C._dynamo.guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    if address is None:
+        return False
+    x = torch.empty(1, device="cpu")
+    if ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(address)(x) != x.data_ptr():
+        return False
+    _native.function("equiforge_launches_tensors")(address)
+    return True
+
+
 class Launches:
     """A record for one stream of a device, with temporaries of its own.
 
-    `handle` is for `call(handle, addresses)`, whose addresses are 64-bit numbers in a row: of inputs, then outputs.
-    EquiForgeError without a driver. `captured`: for calls while the stream is captured, and for no others.
+    `call(*addresses)`, of inputs, then outputs, launches: 0, or why nothing, or not everything, was launched.
+    `call_tensors` takes the tensors, which must be real ones. EquiForgeError without a driver. `captured`: for calls
+    while the stream is captured, and for no others.
     """
 
     def __init__(
@@ -230,6 +270,12 @@ class Launches:
                     fine = _native.function(which)(self.handle, value)
                 if not fine:
                     raise _native.EquiForgeError(f"{launch.kernel.name} has too many parameters, or of unknown kinds")
+        self.call = call = _builtin("equiforge_launches_call", self.handle)
+        self.call_tensors: Callable[..., int] = (
+            _builtin("equiforge_launches_call_tensors", self.handle)
+            if _reads_tensors()
+            else lambda *tensors: call(*(x.data_ptr() for x in tensors))
+        )
 
     def _map(self, fixed: bool, value: int, map_: Map) -> bool:
         rank, long, short = len(map_.extents), ctypes.c_uint64, ctypes.c_uint32
@@ -243,12 +289,6 @@ class Launches:
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             _native.function("equiforge_launches_free")(self.handle)
-
-
-def call() -> Callable[[int, bytes], int]:
-    """equiforge_launches_call: 0, or why nothing, or not everything, was launched."""
-    function: Callable[[int, bytes], int] = _native.function("equiforge_launches_call")
-    return function
 
 
 def error(result: int) -> RuntimeError:

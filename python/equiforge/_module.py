@@ -106,9 +106,27 @@ class evaluating:  # noqa: N801 - a context, as torch.no_grad is
                     part.training = True
 
 
-# Why a call's kernels do not fit, as the printed function says it.
+class _Misfit(Exception):
+    """Why a call's kernels do not fit."""
+
+
+# As printed functions say it.
 _CHANGED = "a parameter or buffer has another type, shape or device"
 _SHARED = "what the module writes to shares its memory with another argument or buffer"
+
+
+def _alike_check(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
+    """check(*others): whether as many tensors, all different objects, have these ones' classes, element types, devices,
+    shapes, strides and `requires_grad`, and PyTorch treats them alike (autocast, inference mode).
+
+    PyTorch's compiler asks that of what its code is given, in one call. None where PyTorch has it no more.
+    """
+    try:
+        guards = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        check: Callable[..., bool] = guards.check
+        return check if check(*tensors) else None
+    except (AttributeError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -127,13 +145,27 @@ class Attached:
         return cls({k: x for k, x in exported.constants.items() if isinstance(x, Tensor)}, exported.graph_module)
 
 
-class Runner:
-    """A plan as one Python function from flattened arguments to flattened results.
+def _trying(lookups: Sequence[str], misfit: str) -> list[str]:
+    """Lines that look up weights, one of which may have been deleted, or be None."""
+    return ["    try:", *lookups, f"    except (KeyError, AttributeError): {misfit}"] if lookups else []
 
-    The function is printed and compiled, since a call should cost the host microseconds: values are local variables,
+
+class Runner:
+    """A plan as Python functions from flattened arguments to results.
+
+    They are printed and compiled, since a call should cost the host microseconds: values are local variables,
     forgotten after their last use, and what never changes is bound once. Parameters and buffers are looked up in their
     module at every call, where `.to()` and the like put new ones.
+
+    Attributes:
+        run: for any arguments whose shapes and types fit; _Misfit when weights do not.
+        quick: for positional tensors, each for such as one call had (`learn`): it asks in one check for what `run` and
+            its caller ask one by one, and returns NotImplemented when a call is not like that one. All are for
+            evaluation mode.
+        wants_gradients: whether a parameter requires them.
     """
+
+    QUICK = 4  # functions that are learned, at most: calls of one program are alike
 
     def __init__(
         self,
@@ -143,26 +175,31 @@ class Runner:
         attached: Attached,
         device: torch.device,
     ):
-        self.plan, self.handle, self.device = plan, handle, device
+        self.plan, self.handle, self.device, self.prepared = plan, handle, device, attached.prepared
         self.graphs, constants = attached.graphs or module, attached.constants
-        self.names: dict[str, Any] = {"device": device, "shared": _shared}  # what the function uses
+        self.used = self._used()
         inputs = {value.input: i for i, value in enumerate(plan.values) if value.kind == "input"}
-        names = "".join(f"v{inputs[n]}, " if n in inputs else "_, " for n in range(plan.user_inputs))
-        lines, lookups = [f"    {names}= flat"] if names else [], list[str]()  # lookups: of weights, at every call
-        self.contiguous: set[int] = set()  # values that are
-        wants: list[str] = []
-        used = self._used()
+        self.arguments = [f"v{inputs[n]}" if n in inputs else f"unused{n}" for n in range(plan.user_inputs)]
+        self.names: dict[str, Any] = {  # what the functions use
+            "device": device,
+            "shared": _shared,
+            "Misfit": _Misfit,
+            "enabled": torch.is_grad_enabled,
+            "unflatten": pytree.tree_unflatten,
+            "spec": pytree.treespec_loads(plan.out_spec) if plan.out_spec else None,
+        }
+        if self.prepared is not None:
+            self.names.update(refresh=self.prepared.refresh, prepared_wants=self.prepared.want_gradients)
+        self.weights: dict[int, _Holder] = {}  # looked up at every call
+        self.constants: list[int] = []
         for i, value in enumerate(plan.values):
-            if i not in used:  # a weight that others were prepared of, say
+            if i not in self.used:  # a weight that others were prepared of, say
                 continue
             held = self._held(value, module, attached)
             if held is not None:
-                self.names[f"h{i}"], name = held
+                self.weights[i] = held
+                self.names[f"h{i}"] = held[0]
                 self.names[f"d{i}"], self.names[f"s{i}"] = value.dtype, torch.Size(value.shape)
-                # A kernel would read whatever is there.
-                changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
-                lookups += [f"        v{i} = h{i}[{name!r}]", f"        if {changed}: return {_CHANGED!r}"]
-                wants.append(f"h{i}[{name!r}].requires_grad")
             elif value.kind in ("parameter", "buffer", "constant"):
                 if value.target not in constants:
                     raise EquiForgeError(
@@ -171,38 +208,107 @@ class Runner:
                     )
                 self.names[f"c{i}"] = constants[value.target].to(device).contiguous()
                 self.names[f"m{i}"] = constants[value.target]
-                lines.append(f"    v{i} = c{i}")
-                self.contiguous.add(i)
-        gone = "    except (KeyError, AttributeError):"  # a weight was deleted, or is None
-        lines += ["    try:", *lookups, gone, f"        return {_CHANGED!r}"] if lookups else []
+                self.constants.append(i)
         self.kernels = [self._kernels(number) for number in range(len(plan.regions))]
+        for number, step in enumerate(plan.steps):
+            if step.region >= 0:
+                self.names[f"k{step.region}"] = self.kernels[step.region]
+            else:
+                self.names[f"e{number}"] = external(step, device, self.graphs)
+        # Kernels know nothing of gradients; PyTorch's operators would record them.
+        self.records = any(step.region < 0 for step in plan.steps) or bool(plan.mutations)
+        self.run: Callable[[Sequence[Any]], Any] = self._printed()
+        self.run = torch.no_grad()(self.run) if self.records else self.run
+        self.quick: list[Callable[[Sequence[Any]], Any]] = []
+        self.wants_gradients: Callable[[], bool] = self._printed_wants()
+
+    def _printed(self) -> Callable[[Sequence[Any]], Any]:
+        misfit = f"raise Misfit({_CHANGED!r})"
+        lookups = []
+        for i, (_, name) in self.weights.items():
+            # A kernel would read whatever is there.
+            changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
+            lookups += [f"        v{i} = h{i}[{name!r}]", f"        if {changed}: {misfit}"]
+        lines = ["def run(flat):", self._unpacking(), *_trying(lookups, misfit)]
+        lines += self._body(set(), f"raise Misfit({_SHARED!r})", inline=False)
+        exec("\n".join(lines), self.names)
+        run: Callable[[Sequence[Any]], Any] = self.names["run"]
+        return run
+
+    def learn(self, flat: Sequence[Any]) -> None:
+        """Adds a quick function for calls like this one, of fitting tensors, that `run` has just done."""
+        recording = torch.is_grad_enabled()
+        if len(self.quick) >= self.QUICK or (recording and self.records):
+            return
+        tensors = dict(zip(self.arguments, flat, strict=True))
+        for i, (held, name) in self.weights.items():
+            x, value = held.get(name), self.plan.values[i]
+            wanted = (value.dtype, value.shape, self.device)
+            if not isinstance(x, Tensor) or (x.dtype, tuple(x.shape), x.device) != wanted:
+                return  # another thread has put it there since
+            tensors[f"v{i}"] = x
+        first: dict[int, str] = {}  # where one tensor is given for several, it is checked once
+        same = [f"{name} is {first[id(x)]}" for name, x in tensors.items() if first.setdefault(id(x), name) != name]
+        check = _alike_check([tensors[name] for name in first.values()])
+        if check is None:
+            return
+        misfit = "return NotImplemented"
+        lines = ["def quick(flat):", f"    if len(flat) != {len(self.arguments)}: {misfit}", self._unpacking()]
+        if not recording and (self.records or any(x.requires_grad for x in tensors.values())):
+            lines.append(f"    if enabled(): {misfit}")
+        if self.prepared is not None:
+            lines.append(f"    if not refresh() or enabled() and prepared_wants(): {misfit}")
+        lines += _trying([f"        v{i} = h{i}[{name!r}]" for i, (_, name) in self.weights.items()], misfit)
+        fits = " and ".join([*same, f"check({', '.join(first.values())})"])
+        lines.append(f"    if not ({fits}): {misfit}")
+        lines += self._body({name for name, x in tensors.items() if x.is_contiguous()}, misfit, inline=True)
+        names = {**self.names, "check": check}
+        exec("\n".join(lines), names)
+        self.quick.append(names["quick"])
+
+    def _printed_wants(self) -> Callable[[], bool]:
+        wants = [f"h{i}[{name!r}].requires_grad" for i, (_, name) in self.weights.items()]
+        wants += ["prepared_wants()"] if self.prepared is not None else []
+        lines = ["def wants_gradients():", *_trying([f"        return {' or '.join(wants) or False}"], "return False")]
+        exec("\n".join(lines), self.names)  # where a weight is gone, `run` says so
+        wants_gradients: Callable[[], bool] = self.names["wants_gradients"]
+        return wants_gradients
+
+    def _unpacking(self) -> str:
+        return f"    {''.join(f'{name}, ' for name in self.arguments)}= flat" if self.arguments else ""
+
+    def _body(self, contiguous: set[str], shared: str, *, inline: bool) -> list[str]:
+        """From arguments and weights to the end. `contiguous` are variables that are known to be, `shared` is what to
+        do when memory is shared that must not be; `inline`: everything is on the plan's device."""
+        plan, names = self.plan, self.names
+        lines = [f"    v{i} = c{i}" for i in self.constants]
+        contiguous = contiguous | {f"v{i}" for i in self.constants}
         # What is written to is the caller's tensor, whatever copy of it kernels read.
         targets = {target for _, target in plan.mutations}
-        lines += [f"    m{i} = v{i}" for i in sorted(targets) if f"m{i}" not in self.names]
+        lines += [f"    m{i} = v{i}" for i in sorted(targets) if f"m{i}" not in names]
         if targets:
             written = "".join(f"m{i}, " for i in sorted(targets))
-            given = "".join(f"v{i}, " for i in sorted(used) if plan.values[i].kind != "result")
-            lines.append(f"    if shared(({written}), ({given})): return {_SHARED!r}")
+            given = "".join(f"v{i}, " for i in sorted(self.used) if plan.values[i].kind != "result")
+            lines.append(f"    if shared(({written}), ({given})): {shared}")
         last = self._last_uses()
         for number, step in enumerate(plan.steps):
-            lines += self._step(number, step)
+            lines += self._step(number, step, contiguous, inline)
             dead = [f"v{i}" for i in step.ins if last[i] == number and plan.values[i].kind == "result"]
             lines += [f"    {' = '.join(dead)} = None"] if dead else []
         # Results and values to write that are old states of what is written are kept apart first.
         old = targets & {i for i in [*plan.outputs, *(i for i, _ in plan.mutations)] if isinstance(i, int)}
         lines += [f"    v{i} = v{i}.clone()" for i in sorted(old)]
-        results = ", ".join(f"v{i}" if isinstance(i, int) else repr(i[0]) for i in plan.outputs)
-        asked = ["def wants_gradients():", "    try:", f"        return {' or '.join(wants) or False}"]
-        asked += [gone, "        return False"]  # then `run` says so
-        writes = [f"    m{target}.copy_(v{i})" for i, target in plan.mutations]
-        lines = ["def run(flat):", *lines, *writes, f"    return [{results}]", *asked]
-        exec("\n".join(lines), self.names)
-        # A text: why the kernels do not fit.
-        self.run: Callable[[Sequence[Any]], list[Any] | str] = self.names["run"]
-        self.wants_gradients: Callable[[], bool] = self.names["wants_gradients"]
-        # Kernels know nothing of gradients; PyTorch's operators would record them.
-        if any(step.region < 0 for step in plan.steps) or plan.mutations:
-            self.run = torch.no_grad()(self.run)
+        lines += [f"    m{target}.copy_(v{i})" for i, target in plan.mutations]
+        return [*lines, f"    return {self._results()}"]
+
+    def _results(self) -> str:
+        results = [f"v{i}" if isinstance(i, int) else repr(i[0]) for i in self.plan.outputs]
+        spec, row = self.names["spec"], ", ".join(results)
+        if len(results) == 1 and (spec is None or spec.is_leaf()):
+            return results[0]
+        if spec is None or spec == pytree.tree_structure(tuple(results)):
+            return f"({row},)" if results else "()"
+        return f"[{row}]" if spec == pytree.tree_structure(results) else f"unflatten([{row}], spec)"
 
     def _used(self) -> set[int]:
         """The values that something is made of, and the arguments."""
@@ -221,21 +327,19 @@ class Runner:
             return None
         return _holder(module, value)
 
-    def _step(self, number: int, step: Step) -> list[str]:
-        lines = []
-        if step.region >= 0:
-            call = f"k{step.region}"
-            kernels = self.kernels[step.region]
-            self.names[call] = kernels.call if isinstance(kernels, TritonKernels) else kernels
-            for i in step.ins:
-                if i not in self.contiguous:
-                    lines.append(f"    if not v{i}.is_contiguous(): v{i} = v{i}.contiguous()")
-            self.contiguous.update(step.ins, step.outs)
-        else:
-            call = f"e{number}"
-            self.names[call] = external(step, self.device, self.graphs)
-        ins, outs = ("".join(f"v{i}, " for i in ids) for ids in (step.ins, step.outs))
-        return [*lines, f"    {outs}= {call}(({ins}))" if outs else f"    {call}(({ins}))"]
+    def _step(self, number: int, step: Step, contiguous: set[str], inline: bool) -> list[str]:
+        ins, outs = [f"v{i}" for i in step.ins], [f"v{i}" for i in step.outs]
+        given, made = ("".join(f"{x}, " for x in xs) for xs in (ins, outs))
+        if step.region < 0:
+            return [f"    {f'{made}= ' if outs else ''}e{number}(({given}))"]
+        lines = [f"    if not {x}.is_contiguous(): {x} = {x}.contiguous()" for x in ins if x not in contiguous]
+        contiguous.update(ins, outs)
+        kernels = self.kernels[step.region]
+        if not inline or not isinstance(kernels, TritonKernels) or self.device.type != "cuda":
+            return [*lines, f"    {made}= k{step.region}(({given}))"]
+        launching, names = kernels.lines(ins, outs, self.device.index, f"_{step.region}")
+        self.names.update(names)
+        return [*lines, *launching]
 
     def _kernels(self, number: int) -> Kernels:
         region = self.plan.regions[number]
@@ -285,29 +389,6 @@ class Call:
         # Positional tensors only: then nothing needs to be flattened.
         positional = pytree.tree_structure((tuple(flat), {}))
         self.plain = all(isinstance(x, Tensor) for x in flat) and (spec is None or spec == positional)
-        self.fits = self._printed()
-
-    def _printed(self) -> Callable[[Sequence[Any] | None, bool], bool]:
-        """fits(flat, training): whether `mismatch` finds nothing, quickly. False where it must be asked."""
-        names: dict[str, Any] = {"device": self.device, "autocast": torch.is_autocast_enabled, "Tensor": Tensor}
-        names["enabled"], tensors = torch.is_grad_enabled, range(len(self.wanted))
-        enabled = "is not" if self.autocast else "is"
-        lines = ["def fits(flat, training):"]
-        if not all(isinstance(wanted, tuple) for wanted in self.wanted):
-            lines.append("    return False")
-        lines.append(f"    if training or flat is None or len(flat) != {len(tensors)}: return False")
-        lines.append(f"    if autocast({self.device.type!r}) {enabled} True: return False")
-        lines += [f"    {''.join(f'x{i}, ' for i in tensors)}= flat"] if tensors else []
-        for i, wanted in enumerate(self.wanted):
-            if isinstance(wanted, tuple):
-                names[f"s{i}"], names[f"d{i}"] = wanted
-                other = f"x{i}.shape != s{i} or x{i}.dtype is not d{i} or x{i}.device != device"
-                lines.append(f"    if not isinstance(x{i}, Tensor) or {other}: return False")
-        requires = " or ".join(f"x{i}.requires_grad" for i in tensors)
-        lines.append(f"    return not (({requires or False}) and enabled())")
-        exec("\n".join(lines), names)
-        fits: Callable[[Sequence[Any] | None, bool], bool] = names["fits"]
-        return fits
 
     @classmethod
     def example(cls, args: Sequence[Any], kwargs: dict[str, Any], module: nn.Module | None) -> Call:
@@ -405,9 +486,7 @@ class OptimizedModule(nn.Module):
             self._buffers = original._buffers
             self._modules = original._modules
             self._non_persistent_buffers_set = original._non_persistent_buffers_set
-        out_spec = pytree.treespec_loads(plan.out_spec) if plan.out_spec else None
         attached = attached or Attached()
-        prepared = attached.prepared
         runner = Runner(plan, handle, original, attached, call.device)
         # Not attributes of a module: they are none of its tensors and submodules.
         self.__dict__.update(
@@ -418,13 +497,9 @@ class OptimizedModule(nn.Module):
             device=call.device,
             _handle=handle,
             _call=call,
-            _out_spec=out_spec,
-            _single=len(plan.outputs) == 1 and (out_spec is None or out_spec.is_leaf()),
-            _run=runner.run,
-            _prepared=prepared,
-            _wants_gradients=runner.wants_gradients
-            if prepared is None
-            else lambda: runner.wants_gradients() or prepared.want_gradients(),
+            _runner=runner,
+            _quick=runner.quick,
+            _prepared=attached.prepared,
             _keep_original=False,
             _differs=False,
             _told=False,
@@ -446,42 +521,49 @@ class OptimizedModule(nn.Module):
             return getattr(original, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As nn.Module's, which is slower at finding that there are no hooks."""
+        """As nn.Module's, which is slower at finding that there are no hooks; and without `forward` where a call is
+        like an earlier one."""
+        state = self.__dict__  # a look-up here costs less than an attribute of a module
         if (
-            self._forward_hooks
-            or self._forward_pre_hooks
-            or self._backward_hooks
-            or self._backward_pre_hooks
-            or self._compiled_call_impl
+            state["_forward_hooks"]
+            or state["_forward_pre_hooks"]
+            or state["_backward_hooks"]
+            or state["_backward_pre_hooks"]
+            or state.get("_compiled_call_impl")
             or _global_forward_hooks
             or _global_forward_pre_hooks
             or _global_backward_hooks
             or _global_backward_pre_hooks
         ):
             return super().__call__(*args, **kwargs)
+        if not (kwargs or state["training"] or state["_keep_original"] or "forward" in state):
+            for quick in state["_quick"]:
+                results = quick(args)
+                if results is not NotImplemented:
+                    return results
         return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Results as the original's. Nothing waits for the device."""
         if self._keep_original:
             return self._call_original(args, kwargs)
-        call = self._call
-        flat = args if call.plain and not kwargs else call.flatten(args, kwargs)
-        problem = None if call.fits(flat, self.training) else call.mismatch(flat, self.training)
+        call, runner = self._call, self._runner
+        flat = call.flatten(args, kwargs)
+        problem = call.mismatch(flat, self.training)
         if problem is None and self._prepared is not None and not self._prepared.refresh():
             problem = _CHANGED
-        if problem is None and torch.is_grad_enabled() and self._wants_gradients():
+        if problem is None and torch.is_grad_enabled() and runner.wants_gradients():
             problem = "a parameter requires gradients, which are enabled (torch.no_grad() disables them)"
+        if problem is None:
+            try:
+                results = runner.run(flat)
+            except _Misfit as misfit:
+                problem = str(misfit)
         if problem is not None:
             return self._fall_back(problem, args, kwargs)
-        results = self._run(flat)
-        if type(results) is str:
-            return self._fall_back(results, args, kwargs)
-        if self._single:
-            return results[0]
-        if self._out_spec is None:
-            return tuple(results)
-        return pytree.tree_unflatten(results, self._out_spec)
+        if call.plain and not kwargs:
+            runner.learn(flat)
+        return results
 
     def _fall_back(self, problem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.original is None:

@@ -83,7 +83,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             *(ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)),
         ],
     ),
-    "equiforge_launches_call": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
+    "equiforge_launches_tensors": (None, [ctypes.c_void_p]),
     "equiforge_launch_error": (ctypes.c_char_p, [ctypes.c_int]),
 }
 

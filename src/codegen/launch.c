@@ -396,6 +396,11 @@ static bool is_capturing(void *stream)
     return stream && driver.capturing(stream, &status) == 0 && status != 0;
 }
 
+uint32_t ef_launches_addresses(const ef_launches *list)
+{
+    return list->addresses;
+}
+
 int ef_launches_call(ef_launches *list, const uint64_t *address)
 {
     uint64_t low = 0;

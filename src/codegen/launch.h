@@ -67,6 +67,8 @@ bool ef_launches_map(ef_launches *list, bool fixed, uint64_t address, const ef_t
  * EF_LAUNCH_UNALIGNED when an address is no multiple of EF_LAUNCH_ALIGNMENT, EF_LAUNCH_CAPTURING when the stream is
  * captured and the list is not made for that. */
 int ef_launches_call(ef_launches *list, const uint64_t *address);
+/* How many addresses a call has. */
+uint32_t ef_launches_addresses(const ef_launches *list);
 /* The driver's text for an error. */
 const char *ef_launch_error(int result);
 

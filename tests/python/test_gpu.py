@@ -116,20 +116,16 @@ def test_host_time():
     x = torch.randn(4096, device="cuda:0")
     for _ in range(3):
         assert torch.allclose(fast(x), fast.original(x))
-    region = fast._run.__globals__["k0"]
-    kernels, w = region.__globals__, fast.w
-    ((_, handle),) = kernels["handles"].items()
-    y = torch.empty_like(x)
-    addresses = kernels["pack"](x.data_ptr(), w.data_ptr(), y.data_ptr())
-    module, temps = kernels["slowly"].__self__.module, [torch.empty_like(x) for _ in range(2)]
+    (quick,), (kernels,), w = fast._quick, fast._runner.kernels, fast.w
+    (launch,), check, y = kernels.calls.values(), quick.__globals__["check"], torch.empty_like(x)
+    module, temps = kernels.module, [torch.empty_like(x) for _ in range(2)]
     parts = {
         "module": lambda: fast(x),
-        "forward": lambda: fast.forward(x),
-        "run function": lambda: fast._run((x,)),
-        "region": lambda: region((x, w)),
-        "library, three launches": lambda: kernels["launch"](handle, addresses),
-        "output": lambda: kernels["new"]((4096,), (1,), torch.float32),
-        "the checks of arguments": lambda: fast._call.fits((x,), False),
+        "what it runs, of a call like an earlier one": lambda: quick((x,)),
+        "library, three launches": lambda: launch(x, w, y),
+        "output": lambda: kernels.fresh((4096,), (1,), torch.float32),
+        "the check of arguments and weights": lambda: check(x, w),
+        "forward, of a call like none": lambda: fast.forward(x),
         "nothing": lambda: None,
         "Triton's own launches": lambda: module.launch([x, w], [y], temps),
         "the original": lambda: fast.original(x),
@@ -147,7 +143,7 @@ def test_tiles_by_the_copy_engine():
     inputs = [torch.randn(4096, device="cuda:0") for _ in range(3)]
     for x in inputs * 3:
         assert torch.allclose(fast(x), fast.original(x))
-    assert fast._run.__globals__["k0"].__globals__["handles"]
+    assert fast._runner.kernels[0].calls
     ((best, median),) = host_us(lambda: fast(inputs[0]))
     print(f"host time {best:6.2f} us, median of rounds {median:6.2f} us  module with tiles")
     assert best < 15

@@ -48,7 +48,7 @@ def on_gpu(x):
 
 
 _kernels.empty = empty
-_kernels._fresh = lambda _: (lambda shape, strides, dtype: empty(shape, dtype=dtype), "")
+_kernels._fresh = lambda: lambda shape, strides, dtype: empty(shape, dtype=dtype)
 plain_empty = _source.empty
 _source.empty = lambda module, which, device: (
     [empty(n, dtype=dtype) for dtype, n in module.BUFFERS] if device == cuda else plain_empty(module, which, device)
@@ -78,6 +78,28 @@ compiled, JITFunction.run = JITFunction.run, launched
 def kernels_of(source, *texts):
     sizes[:] = [ctypes.create_string_buffer(text) for text in texts]
     return _kernels.TritonKernels(SimpleNamespace(source=source))
+
+
+def module_of(regions, *texts):
+    # Whose parameter is w; region after region of what the one before made (first: x) and x (first: w), from SOURCE.
+    from equiforge._module import Call, OptimizedModule
+    from equiforge._plan import Plan
+
+    module = torch.nn.Module()
+    module.w = torch.nn.Parameter(on_gpu(torch.ones(4096)), requires_grad=False)
+    like = {"torch_dtype": "float32", "shape": [4096]}
+    values = [{"name": "x", "kind": "input", "input": 0}, {"name": "w", "kind": "parameter", "target": "w"}]
+    values += [{"name": f"v{n}", "kind": "result"} for n in range(regions)]
+    region = {"language": "triton", "source": SOURCE, "entry": "", "kernels": 2, "original": False}
+    plan = Plan.of({
+        "name": "", "target": "h200", "user_inputs": 1, "mutations": [], "outputs": [{"value": regions + 1}],
+        "values": [{**value, **like} for value in values],
+        "steps": [{"in": [n + 1, 0] if n else [0, 1], "out": [n + 2], "region": n} for n in range(regions)],
+        "regions": [{**region, "us": 1.0, "original_us": 2.0, "rel_l2": 0.0}] * regions,
+    })
+    sizes[:] = [ctypes.create_string_buffer(text) for text in texts * regions]
+    call = Call.example((on_gpu(torch.ones(4096)),), {}, module)
+    return module, OptimizedModule(module, plan, call)
 
 
 def written():
@@ -210,7 +232,7 @@ for refused, launched in ((0, 3), (1, 0), (2, 0)):
     assert graphs()[2] == 0
 driver.fake_cuda_refuse(0)
 a, b, y = (on_gpu(torch.ones(4096)) for _ in range(3))
-_kernels._fresh = lambda _: (lambda shape, strides, dtype: y, "")
+_kernels._fresh = lambda: lambda shape, strides, dtype: y
 kernels = kernels_of(SOURCE, SIZES)
 by_triton = 0
 for x in (a, a, a):  # the first two come with results of their own
@@ -228,6 +250,133 @@ a, b, w = (on_gpu(torch.ones(4096)) for _ in range(3))
 kernels([a, a])
 (y,) = kernels([b, w])
 assert written()[0].split(": ")[1].split()[:2] == [f"{b.data_ptr():x}", f"{w.data_ptr():x}"]
+""",
+    "in a module": """
+module, fast = module_of(2, SIZES)
+a, b = (on_gpu(torch.ones(4096)) for _ in range(2))
+first, second = fast._runner.kernels
+
+def check(x, stream=0x70):
+    # A call like an earlier one; `empty` makes h, then y.
+    made.clear()
+    run, fast._runner.run = fast._runner.run, None
+    y = fast(x)
+    fast._runner.run = run
+    h, t, u = made[0], first.launches[0, stream].kept[1][0], second.launches[0, stream].kept[1][0]
+    more = (0x3F000000, 4000, (1 << 64) - (1 << 40))
+    assert y is made[-1] and written() == [
+        line("88888", 8, 128, x, module.w, t, 0, 0, stream=stream),
+        line("8448888", 8, 256, t, *more, h, 0, 0, overlap=1, stream=stream),
+        line("88888", 8, 128, h, x, u, 0, 0, stream=stream),
+        line("8448888", 8, 256, u, *more, y, 0, 0, overlap=1, stream=stream),
+    ]
+
+with torch.no_grad():
+    fast(a)
+    assert by_triton == 4 and len(fast._quick) == 1
+    fast(a)  # on this stream for the first time
+    written()
+    for x in (a, b, b, a):
+        check(x)
+    module.w.data = on_gpu(torch.ones(4096))
+    check(a)
+    module.w = torch.nn.Parameter(on_gpu(torch.ones(4096)), requires_grad=False)
+    check(b)
+    stream.number = 0x80
+    fast(a)
+    written()
+    check(a, 0x80)
+    stream.number = 0x70
+    check(a)
+    # A captured stream, an odd address: no kernels of the list.
+    assert by_triton == 4
+    driver.fake_cuda_reset(0, 0x70, 0)
+    stream.capturing = True
+    fast(a)
+    temps = [f"{kernels.launches[0, 0x70].kept[1][0].data_ptr():x}" for kernels in (first, second)]
+    lines = written()
+    assert len(lines) == 4 and not any(temp in text for temp in temps for text in lines)
+    stream.capturing = False
+    check(a)
+    whole = torch.ones(4097)
+    fast(on_gpu(whole[1:]))
+    assert by_triton == 8 and not written()
+    check(a)
+assert len(fast._quick) == 1
+""",
+    "host time": """
+# All but PyTorch's allocation and the driver itself, whose places a quick one of CPU memory and a silent one take.
+import statistics, time
+
+_kernels._fresh = lambda: torch._C._dynamo.guards._empty_strided_cpu
+torch._C._cuda_getCurrentRawStream = abs  # as quick; of device 0
+torch._C._cuda_getDevice = int
+stream.number = 0
+module, fast = module_of(1, SIZES)
+x, w = on_gpu(torch.ones(4096)), module.w
+
+
+def median_ns(call):
+    at = [time.perf_counter_ns()]
+    for _ in range(100):
+        call()
+        at.append(time.perf_counter_ns())
+    return statistics.median(b - a for a, b in zip(at, at[1:]))
+
+
+with torch.no_grad():
+    for _ in range(3):
+        fast(x)
+    y, (quick,), (kernels,) = fast(x), fast._quick, fast._runner.kernels
+    (launch,), checked = kernels.calls.values(), quick.__globals__["check"]
+    driver.fake_cuda_reset(0, 0, 1)
+    parts = {
+        "module": lambda: fast(x),
+        "what it runs, of a call like an earlier one": lambda: quick((x,)),
+        "library": lambda: launch(x, w, y),
+        "output": lambda: kernels.fresh((4096,), (1,), torch.float32),
+        "the check of arguments and weights": lambda: checked(x, w),
+        "nothing": lambda: None,
+    }
+    times = [[median_ns(call) for call in parts.values()] for _ in range(50)]
+best = dict(zip(parts, (min(taken) / 1e3 for taken in zip(*times))))
+for name, us in best.items():
+    print(f"host time without a GPU {us:6.2f} us  {name}")
+assert best["module"] < 6
+""",
+    "arguments of the library": """
+kernels = kernels_of(SOURCE, SIZES)
+w = on_gpu(torch.ones(4096))
+kernels([w, w])
+kernels([w, w])
+launches = kernels.launches[0, 0x70]
+written()
+assert launches.call(w.data_ptr(), w.data_ptr(), w.data_ptr()) == 0
+by_number = written()
+assert launches.call_tensors(w, w, w) == 0 and written() == by_number
+for wrong in ((), (16, 16), (16,) * 4, (16, 16, "16"), (16, 16, -16), (16, 16, 1 << 64), (16, 1.5, 16)):
+    try:
+        launches.call(*wrong)
+        raise SystemExit(f"{wrong} were taken")
+    except (TypeError, OverflowError):
+        pass
+assert not written() and launches.call((1 << 64) - 1, 16, 16) == -1
+try:
+    launches.call_tensors(w, w)
+    raise SystemExit("two tensors were taken")
+except TypeError:
+    pass
+count = sys.getrefcount(w)
+for _ in range(100):
+    launches.call_tensors(w, w, w)
+assert sys.getrefcount(w) == count
+# PyTorch without the function that the library asks for addresses
+_launch._reads_tensors = lambda: False
+written()
+other = _launch.Launches(kernels.recorded[0], (2, 1), launches.kept[1], (0, 0x70), captured=False)
+assert other.call_tensors(w, w, w) == 0 and written() == by_number
+many = _launch.Launches([], (100, 1), [], (0, 0x70), captured=False)  # more than the library has room for
+assert many.call(*[16] * 101) == 0 and many.call(*[16] * 100, 17) == -1
 """,
     "unaligned": """
 kernels = kernels_of(SOURCE, SIZES)
@@ -283,14 +432,13 @@ kernels = kernels_of(SOURCE, SIZES)
 w = on_gpu(torch.ones(4096))
 kernels([w, w])
 kernels([w, w])
-for function in (lambda *_: 719,):
-    kernels.call.__globals__["launch"] = function
-    _launch.call = lambda: function
-    try:
-        kernels([w, w])
-        raise SystemExit("no error")
-    except RuntimeError as problem:
-        assert str(problem) == "CUDA error 719 in a launch: unspecified launch failure"
+kernels.launches[0, 0x70].call = lambda *_: 719
+_launch._builtin = lambda name, handle: kernels.launches[0, 0x70].call
+try:
+    kernels([w, w])
+    raise SystemExit("no error")
+except RuntimeError as problem:
+    assert str(problem) == "CUDA error 719 in a launch: unspecified launch failure"
 """,
     "threads": """
 kernels = kernels_of(SOURCE, SIZES)
@@ -363,4 +511,5 @@ def test_launches(name, tmp_path):
     code = f"{START}\nSOURCE = '''{SOURCE}'''\nTILES = '''{TILES}'''\n{body}"
     command = [sys.executable, "-c", code, BUILD / "tests/libcuda.so.1", tmp_path / "triton"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    print(result.stdout)
     assert result.returncode == 0, result.stderr

@@ -1,7 +1,9 @@
 """Plans run as the modules that they were made of: kernels, calls of PyTorch, fallbacks, weights."""
 
 import copy
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -187,6 +189,176 @@ def test_gradients():
         assert torch.allclose(fast(tokens)[0], model(tokens)[0], rtol=2e-3, atol=1e-4)
     model.requires_grad_(False)
     assert not fast(tokens)[0].requires_grad
+
+
+class Scale(nn.Module):
+    """Two arguments; what its plan does with a call of PyTorch is x * w + y."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 4), requires_grad=False)
+
+    def forward(self, x, y):
+        return torch.addcmul(y, x, self.w)
+
+
+def scaled(module: nn.Module, recorded=True) -> OptimizedModule:
+    """`recorded` calls of PyTorch, or, which no gradients are recorded of, a region of PyTorch's."""
+    arguments = {"args": [{"tensor": 0}, {"tensor": 1}, {"tensor": 2}], "kwargs": {}}
+    call = {"target": "aten.addcmul.default", "reason": "", "arguments": arguments, "results": {"tensor": 0}}
+    entry = description()
+    entry.update(user_inputs=2, outputs=[{"value": 3}], mutations=[], out_spec=None)
+    entry["steps"] = [{"in": [1, 0, 2], "out": [3], **(call if recorded else {"region": 0})}]
+    entry["values"] = [
+        value("x", "input", "float32", [3, 4], input=0),
+        value("y", "input", "float32", [3, 4], input=1),
+        value("w", "parameter", "float32", [3, 4], target="w"),
+        value("z", "result", "float32", [3, 4], step=0),
+    ]
+    rows = "    assert all(t.is_contiguous() for t in (y, x, w))\n"  # as kernels need them
+    entry["regions"][0].update(torch=f"import torch\ndef region(y, x, w):\n{rows}    return torch.addcmul(y, x, w)\n")
+    example = torch.randn(3, 4), torch.randn(3, 4)
+    return OptimizedModule(module, Plan.of(entry), Call.example(example, {}, module))
+
+
+def plain(f, x, y):
+    return f(x, y)
+
+
+class Ways:
+    """Which way calls of an optimised module go: "quick", as an earlier one; "checked", argument by argument; or that
+    of the "original". Their results are right."""
+
+    def __init__(self, recorded: bool):
+        self.module = Scale()
+        self.fast = scaled(self.module, recorded)
+        self.ran: list[str] = []
+        run, original = self.fast._runner.run, self.module.forward
+        self.fast._runner.run = lambda flat: self.ran.append("checked") or run(flat)
+        self.module.forward = lambda *args, **named: self.ran.append("original") or original(*args, **named)
+
+    def __call__(self, call=plain, x=None, y=None) -> str:
+        x, y = (torch.randn(3, 4) if given is None else given for given in (x, y))
+        want = call(self.module, x, y)
+        self.ran.clear()
+        result = call(self.fast, x, y)
+        assert torch.allclose(result, want)
+        assert (result.dtype, result.requires_grad) == (want.dtype, want.requires_grad)
+        return self.ran[-1] if self.ran else "quick"
+
+
+@pytest.mark.filterwarnings("ignore:.*runs the original")
+@pytest.mark.parametrize("recorded", [True, False])
+@torch.no_grad()
+def test_calls_like_an_earlier_one(recorded):
+    """They are checked at once, and run a function of their own. Other arguments are noticed, whatever was learned."""
+    way = Ways(recorded)
+    assert way() == "checked"
+    assert way() == "quick"
+    # One tensor for both, and one that does not lie in a row: each has its own function.
+    for other in (lambda f, x, y: f(x, x), lambda f, x, y: f(x.t().contiguous().t(), y)):
+        assert [way(other), way(other), way()] == ["checked", "quick", "quick"]
+    for x in (torch.ones(3, 4).double(), torch.ones(4), torch.ones(1, 4), torch.ones(3, 1, 4)):
+        assert way(x=x, y=torch.ones(3, 4)) == "original"
+    for wrong in ((), (1.0, 2.0), (torch.ones(3, 4),) * 3):
+        with pytest.raises(TypeError):
+            way.fast(*wrong)
+    with pytest.raises(TypeError):
+        way.fast(torch.ones(3, 4), torch.ones(3, 4), scale=2.0)
+    assert way(lambda f, x, y: f(x, y=y)) == "original"
+    with torch.inference_mode():
+        assert [way(), way()] == ["checked", "quick"]
+    # There are four functions, and no more.
+    assert [way(lambda f, x, y: f(x, y.t().contiguous().t())) for _ in range(2)] == ["checked", "checked"]
+    assert way() == "quick"
+
+
+@pytest.mark.filterwarnings("ignore:.*runs the original")
+@pytest.mark.parametrize("recorded", [True, False])
+@torch.no_grad()
+def test_weights_after_an_earlier_call(recorded):
+    """What replaces a weight is used; one that kernels do not fit is noticed, as one that is gone."""
+    way = Ways(recorded)
+    module = way.module
+    assert [way(), way()] == ["checked", "quick"]
+    module.w.data = torch.randn(3, 4)
+    assert way() == "quick"
+    module.w = nn.Parameter(torch.randn(3, 4), requires_grad=False)
+    assert way() == "quick"
+    for w in (torch.randn(4), torch.randn(3, 4).double(), torch.randn(4, 3).t()):
+        before, module.w.data = module.w.data, w
+        x, y = (torch.randn(3, 4, dtype=w.dtype) for _ in range(2))
+        assert way(x=x, y=y) == ("checked" if w.shape == x.shape and w.dtype == torch.float32 else "original")
+        module.w.data = before
+    held, module.w = module.w, None
+    with pytest.raises(TypeError):
+        way()
+    del module._parameters["w"]
+    with pytest.raises(AttributeError):
+        way()
+    module.w = held
+    assert way() == "quick"
+
+
+@pytest.mark.filterwarnings("ignore:.*runs the original")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_modes_after_an_earlier_call(recorded):
+    way = Ways(recorded)
+    module, fast = way.module, way.fast
+    with torch.no_grad():
+        assert [way(), way()] == ["checked", "quick"]
+        with torch.autocast("cpu", torch.bfloat16):
+            assert way() == "original"
+        fast.train()
+        assert way() == "original"
+        fast.eval()
+        fast.__dict__["_keep_original"] = True
+        assert way() == "original"
+        fast.__dict__["_keep_original"] = False
+        assert way() == "quick"
+    # Calls of PyTorch would record gradients.
+    assert way() == ("checked" if recorded else "quick")
+    assert way(x=torch.randn(3, 4, requires_grad=True)) == "original"
+    module.w.requires_grad_(True)
+    assert way() == "original"
+    with torch.no_grad():
+        assert [way(), way()] == ["checked", "quick"]
+    assert way() == "original"
+    module.w.requires_grad_(False)
+    assert way() == ("checked" if recorded else "quick")
+
+
+def test_hooks():
+    """Those of the optimised module itself are called, whatever was learned before; as a `forward` of its own is."""
+    fast, calls = scaled(Scale()), []
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            fast(x, y)
+        for register in (fast.register_forward_hook, nn.modules.module.register_module_forward_hook):
+            hook = register(lambda *_: calls.append(1))
+            fast(x, y)
+            hook.remove()
+            fast(x, y)
+        assert len(calls) == 2
+        with fast.register_forward_pre_hook(lambda module, args: (args[0] * 2, args[1])):
+            assert torch.allclose(fast(x, y), fast.original(2 * x, y))
+        forward, fast.forward = fast.forward, lambda *args: calls.append(1) or forward(*args)
+        fast(x, y)
+        assert len(calls) == 3
+
+
+def test_forgets_arguments():
+    """What was learned of a call keeps none of its tensors."""
+    fast = scaled(Scale())
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    gone = weakref.ref(x), weakref.ref(y)
+    with torch.no_grad():
+        fast(x, y)
+    assert fast._quick
+    del x, y
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
 
 
 def test_training_mode():
