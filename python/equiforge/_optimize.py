@@ -92,9 +92,17 @@ def export(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> to
             # Types that autocast chooses are written out, so that they can be optimised like others.
             return exported.run_decompositions({}) if has_autocast(exported) else exported
     except Exception as problem:
-        raise UnsupportedModuleError(
-            f"PyTorch cannot export this module: {type(problem).__name__}: {first_line(problem)}"
-        ) from problem
+        raise UnsupportedModuleError(f"PyTorch cannot export this module: {why_not(problem)}") from problem
+
+
+def why_not(problem: Exception) -> str:
+    """What the exporter says, in a line. Of decisions by the data it says which of its symbols has no value; the last
+    place that it tells is the module's."""
+    if type(problem).__name__ != "GuardOnDataDependentSymNode":
+        return f"{type(problem).__name__}: {first_line(problem)}"
+    places = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', str(problem), re.MULTILINE)
+    place = "at {}:{}, in {}, ".format(*places[-1]) if places else ""
+    return f"{place}the data decide what comes next (an if, a loop, a size); torch.where or torch.cond can say the same"
 
 
 def write(exported: torch.export.ExportedProgram, archive: Path) -> None:

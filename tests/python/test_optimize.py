@@ -456,8 +456,11 @@ def test_what_cannot_be_done():
         def forward(self, x):
             return x.sum() + torch.zeros(x.numel()).fill_(x.max().item())
 
-    with pytest.raises(equiforge.UnsupportedModuleError, match="^PyTorch cannot export this module: .*$"):
+    at = r"^PyTorch cannot export this module: at .*test_optimize.py:\d+, in forward, the data decide what comes next"
+    with pytest.raises(equiforge.UnsupportedModuleError, match=at):
         equiforge.optimize(Loops(), (torch.ones(3),))
+    with pytest.raises(equiforge.UnsupportedModuleError, match="^PyTorch cannot export this module: TypeError: .*$"):
+        equiforge.optimize(Loops(), (torch.ones(3), 1))
     with pytest.raises(equiforge.UnsupportedModuleError, match="^'item' is a number that only the data decide"):
         equiforge.optimize(Numbers(), (torch.ones(3),))
     module, inputs = workload("lora/B8").make(small=True)
