@@ -243,6 +243,32 @@ t_value ef_t_masked(ef_t *t, const t_frame *frame, unsigned axes, t_value value,
 
 /* ---- elements ---- */
 
+#define MANY_QUOTIENTS 16u /* by one divisor: then one division and two multiplications of each are less than these */
+
+/* Quotients of a row by one divisor: multiplied by its inverse, as it would be if it were no tiny number, whose inverse
+ * is infinite. A division takes a special function's time, and where it makes an operand of a product, each warp makes
+ * it for itself. */
+static bool divide_row(ef_t *t, const t_frame *frame, const ef_knode *node, const char *base, const t_value x[2],
+                       t_value *value)
+{
+    uint64_t quotients = 1;
+    if (x[0].literal || x[1].literal || x[0].type != T_FLOAT || x[1].type != T_FLOAT ||
+        ef_t_type((ef_dtype)node->dtype) > T_FLOAT)
+        return false;
+    for (unsigned i = 0; i < frame->rank; i++)
+        quotients *= x[0].axes & ~x[1].axes & 1u << i ? frame->at[i].pad : 1;
+    if (quotients < MANY_QUOTIENTS)
+        return false;
+    unsigned level = x[1].level;
+    const char *y = x[1].text;
+    const char *scale = ef_t_name(t, level, "scale", ef_t_text(t, "tl.where(tl.abs(%s) < 1e-30, 1e30, 1.0)", y));
+    const char *inverse = ef_t_name(t, level, "inverse", ef_t_text(t, "1.0 / (%s * %s)", y, scale));
+    *value =
+        (t_value){.axes = x[0].axes | x[1].axes, .level = x[0].level > level ? x[0].level : level, .type = T_FLOAT};
+    value->text = ef_t_name(t, value->level, base, ef_t_text(t, "%s * %s * %s", x[0].text, scale, inverse));
+    return true;
+}
+
 static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *index, bool raw)
 {
     const ef_knode *node = ef_kernel_node(t->kernel, id);
@@ -273,8 +299,10 @@ static t_value compute(ef_t *t, const t_frame *frame, ef_kid id, const ef_index 
         ef_map_spread(&t->maps, node, ef_kernel_node(t->kernel, node->child[i]), index, inner);
         x[i] = ef_t_element(t, frame, node->child[i], inner, raw);
     }
-    const char *given = t->kernel->names.at[id];
-    return ef_t_pointwise(t, node, given ? ef_t_identifier(t, given) : ef_knode_op_name(node), x);
+    const char *given = t->kernel->names.at[id], *base = given ? ef_t_identifier(t, given) : ef_knode_op_name(node);
+    if (node->op == EF_DIV && divide_row(t, frame, node, base, x, &value))
+        return value;
+    return ef_t_pointwise(t, node, base, x);
 }
 
 /* A pointwise value that lacks axes of the frame is computed in a frame of its own axes, and seen from there: so it is

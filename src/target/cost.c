@@ -385,10 +385,17 @@ static bool is_staged(const block *b, const ef_operand *o)
     return true;
 }
 
-static double additions(ef_op op)
+#define QUOTIENTS 16.0 /* by one divisor are products with its inverse (codegen/triton_value.c) */
+
+/* What an element of a node takes. */
+static double additions(const block *b, const ef_knode *n)
 {
+    ef_op op = (ef_op)n->op;
     static const ef_op dear[] = {EF_EXP,  EF_EXP2, EF_LOG, EF_LOG2, EF_SQRT, EF_RSQRT,   EF_RECIP,
                                  EF_TANH, EF_SIN,  EF_COS, EF_DIV,  EF_ERF,  EF_SIGMOID, EF_POW};
+    if (op == EF_DIV && ef_padded_elements(&b->sizes, n) >=
+                            QUOTIENTS * ef_padded_elements(&b->sizes, ef_kernel_node(b->c->k, n->child[1])))
+        return 2;
     for (unsigned i = 0; i < sizeof dear / sizeof *dear; i++)
         if (op == dear[i])
             return SPECIAL;
@@ -406,7 +413,7 @@ static void count_operand(block *b, const ef_knode *product, const ef_operand *o
     b->shared_us[place] += often * reads / (BANKS * b->c->target->clock) * 1e6;
     for (uint32_t i = 0; i < o->work.count; i++) {
         const ef_knode *n = ef_kernel_node(b->c->k, o->work.at[i]);
-        work += additions((ef_op)n->op) * ef_padded_elements(&b->sizes, n);
+        work += additions(b, n) * ef_padded_elements(&b->sizes, n);
     }
     if (o->work.count && !o->derived && is_staged(b, o))
         add_lanes(b, product,
@@ -485,7 +492,7 @@ static void count_work(block *b)
         bool reduced = n->op == EF_REDUCE;
         double size = ef_padded_elements(&b->sizes, reduced ? ef_kernel_node(b->c->k, n->child[0]) : n);
         size = fmax(size, b->warps * THREADS); /* a smaller tile is in all threads */
-        add_lanes(b, n, size * additions((ef_op)n->op));
+        add_lanes(b, n, size * additions(b, n));
         /* In loops sums are of whole tiles, and added up after the loop. */
         if (reduced && (ef_knode_region(n) == EF_NONE || ef_attr_reducer(n->attr) != EF_RED_SUM))
             add_step(b, n, b->warps > 1 ? REDUCED_US : IN_WARP_US);
