@@ -1,12 +1,14 @@
 """Generated Triton in Triton's interpreter: every program and every derivation, at small and odd sizes, under the
 default schedule and under drawn ones, against generated C, which the unit tests compare with the float64 evaluator."""
 
+import math
 import os
 import random
 import re
 
 import modules
 import pytest
+import torch
 
 FOLDERS = ("derivations", "programs", "programs/variants", "triton/programs")
 FILES = [f for folder in FOLDERS for f in sorted((modules.ROOT / "tests" / folder).glob("*.ef"))]
@@ -159,3 +161,19 @@ def test_operands_that_are_products_of_halves_are_multiplied_as_halves(tmp_path)
         results = [modules.load(text, tmp_path, f"m{i}").program(*inputs) for i, text in enumerate((source, widened))]
         assert modules.error(*results) == 0
         inputs[1] = inputs[1] / scale
+
+
+def test_rows_are_divided_by_tiny_and_large_numbers(tmp_path):
+    """A row's divisor is inverted once, also where its inverse is beyond the largest number."""
+    file = tmp_path / "rows.ef"
+    file.write_text(
+        "program rows\ndim m = 8\ndim n = 64\ninput x: f32[m, n]\ninput d: f32[m, 1]\noutput y = div(x, d)\n"
+    )
+    source = modules.emit(file)
+    assert "inverse_" in source
+    module = modules.load(source, tmp_path)
+    divisors = torch.tensor([1.0, -3e-45, 7e-39, 2e-31, 1.7e38, 3e38, 0.0, math.inf], dtype=torch.float32)[:, None]
+    x = torch.linspace(-2, 2, 8 * 64).reshape(8, 64)
+    x[:4] *= divisors[:4].abs()
+    found, exact = module.program(x, divisors), x.double() / divisors.double()
+    assert torch.allclose(found.double(), exact, rtol=1e-6, atol=1e-45, equal_nan=True)
