@@ -145,8 +145,9 @@ typedef struct {
     equiforge_compaction compaction;
     const char *target; /* whose costs give candidates their order; NULL or "auto": a generic GPU */
     bool parts; /* searches the parts of a large program, as optimising does, and combines their candidates: then
-                 * limits of time, 0: 60 s each, are those of all searches, and node_limit and compaction are
-                 * not heeded */
+                 * limits of time, 0: 60 s each, are those of all searches, as many of which run at once as there are
+                 * processors, node_limit is each one's (0: 150,000 where there are several), and compaction is not
+                 * heeded */
 } equiforge_limits;
 
 /* A candidate: a complete tiled program. */
@@ -188,7 +189,7 @@ typedef struct {
     uint64_t built, composed; /* … of them were looked at, best first, and made into programs */
 } equiforge_partition;
 
-/* With limits.parts figures of searches are those of all parts together. */
+/* With limits.parts figures of searches are those of all parts together, also where several ran at once. */
 typedef struct {
     uint32_t enodes, eclasses; /* distinct e-nodes, e-classes */
     uint32_t iterations;
@@ -207,6 +208,8 @@ typedef struct {
     size_t parts, partitions; /* with limits.parts; of partitions the least estimate first */
     const equiforge_part *part;
     const equiforge_partition *partition;
+    uint32_t at_once; /* with limits.parts: searches that ran at once at most */
+    double search_s;  /* … and the seconds that all of them took */
 } equiforge_search_result;
 
 /* Saturates the e-graph of a program and extracts candidates from it. Meeting a limit is no failure. NULL limits are

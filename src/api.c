@@ -440,6 +440,8 @@ static void report_parts(const ef_gathered *g, ef_arena *arena, equiforge_search
     }
     r->parts = g->searches.count;
     r->part = part;
+    r->at_once = g->threads;
+    r->search_s = g->seconds;
 }
 
 static void report_partitions(const ef_gathered *g, ef_arena *arena, equiforge_search_result *r)
@@ -462,7 +464,8 @@ static void search_parts(search_call *call)
     const ef_target *target = limits->target ? ef_target_named(limits->target) : NULL;
     ef_gather_options options = {.saturation_s = limits->time_limit > 0 ? limits->time_limit : PARTS_S,
                                  .extraction_s = limits->extract_limit > 0 ? limits->extract_limit : PARTS_S,
-                                 .keep = limits->keep ? limits->keep : 64};
+                                 .keep = limits->keep ? limits->keep : 64,
+                                 .node_limit = limits->node_limit};
     if (target) {
         options.rates = ef_target_rates(target);
         options.room = ef_target_room(target);

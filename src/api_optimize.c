@@ -59,7 +59,7 @@ static bool can_be_kept(const optimize_call *call, const ef_module *module)
 static void optimize_deep(void *user)
 {
     optimize_call *call = user;
-    ef_interrupt_set((ef_interrupt){call->ending, EF_ABANDON});
+    ef_interrupt_set((ef_interrupt){.flag = call->ending, .from = EF_ABANDON});
     ef_optimize_options options = {.budget_s = call->options->budget_s,
                                    .seed = call->options->seed,
                                    .limit = call->options->limit,

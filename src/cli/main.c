@@ -35,8 +35,8 @@ static const struct {
      "                     grouped; none: every program counts (early)\n"
      "  --target T         whose costs give the candidates their order: auto, a generic GPU, or a name that\n"
      "                     `equiforge targets` lists (auto)\n"
-     "  --parts            searches the parts of a large program, each distinct one once, and combines them, as\n"
-     "                     optimize does; time limits are those of all searches (60 each)\n"
+     "  --parts            searches the parts of a large program, each distinct one once and several at once, and\n"
+     "                     combines them, as optimize does; time limits are those of all searches (60 each)\n"
      "  --stats            what each rule did\n"
      "  --json             one JSON object\n"
      "Meeting a limit is no failure: what was found so far counts.\n"},

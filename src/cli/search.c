@@ -102,6 +102,8 @@ static bool print_json(const equiforge_search_result *r, bool stats)
         (json_int_t)r->expanded, "candidates", (json_int_t)r->candidates, "complete", r->complete);
     json_object_set_new(object, "programs", candidates_json(r));
     if (r->partitions) {
+        json_object_set_new(object, "at_once", json_integer(r->at_once));
+        json_object_set_new(object, "search_s", json_real(r->search_s));
         json_object_set_new(object, "parts", parts_json(r));
         json_object_set_new(object, "partitions", partitions_json(r));
     }
@@ -112,6 +114,8 @@ static bool print_json(const equiforge_search_result *r, bool stats)
 
 static void print_parts(const equiforge_search_result *r)
 {
+    if (r->parts)
+        printf("  searches    %zu, at most %" PRIu32 " at once, in %.2f s\n", r->parts, r->at_once, r->search_s);
     for (size_t i = 0; i < r->parts; i++) {
         const equiforge_part *p = &r->part[i];
         printf("  part %zu: %" PRIu32 " products and reductions, %" PRIu32 " e-nodes, %s in %.2f s; %" PRIu64
@@ -192,8 +196,8 @@ int cli_search(int argc, char **argv)
                                   {"--show", CLI_COUNT, &limits.keep}};
     if (!cli_arguments(argc, argv, options, 9, &file) || !acceptable(target, compaction, &limits))
         return EQUIFORGE_BAD_INPUT;
-    if (limits.parts && (compaction || limits.node_limit || stats)) {
-        cli_fail("search: --parts goes with neither --compaction, --node-limit nor --stats");
+    if (limits.parts && (compaction || stats)) {
+        cli_fail("search: --parts goes with neither --compaction nor --stats");
         return EQUIFORGE_BAD_INPUT;
     }
     return search(file, &limits, stats, json);

@@ -2,6 +2,7 @@
 #include "rules/prove.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,13 +13,19 @@
 #define PROOF_ITERATIONS 12
 #define SIMPLIFY_ITERATIONS 9
 
-/* The scalar rules are parsed once a process: they never change. */
+/* The scalar rules are parsed once a process, whichever thread asks first: they never change. */
+static ef_ruleset *parsed;
+
+static void parse_scalar_rules(void)
+{
+    parsed = ef_rules_scalar();
+}
+
 static const ef_ruleset *scalar_rules(void)
 {
-    static ef_ruleset *rules;
-    if (!rules)
-        rules = ef_rules_scalar();
-    return rules;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, parse_scalar_rules);
+    return parsed;
 }
 
 ef_expr ef_prove_input(ef_dag *dag, const char *prefix, unsigned index)

@@ -2,6 +2,7 @@
  * partition.h. */
 #include <string.h>
 
+#include "ir/transfer.h"
 #include "search/partition.h"
 #include "support/hash.h"
 
@@ -114,98 +115,9 @@ void ef_part_describe(const ef_program *program, ef_strbuf *out, ef_var *var, ui
 
 /* ---- translation ---- */
 
-static ef_dim map_dim(const ef_part_translation *t, ef_dim dim);
-
-static ef_dims map_dims(const ef_part_translation *t, ef_dims list)
-{
-    ef_ctx *ctx = ef_dag_ctx(t->to);
-    const ef_dim *dims;
-    ef_dim mapped[EF_MAX_FIELDS + EF_MAX_RANK];
-    unsigned n = ef_dims_at(ctx, list, &dims);
-    if (n > EF_MAX_FIELDS + EF_MAX_RANK)
-        return list;
-    memcpy(mapped, dims, n * sizeof *mapped); /* interning may move the list */
-    for (unsigned i = 0; i < n; i++)
-        mapped[i] = map_dim(t, mapped[i]);
-    return ef_dims_intern(ctx, mapped, n);
-}
-
-static ef_axis map_axis(const ef_part_translation *t, ef_axis axis);
-
-static ef_dim map_var(const ef_part_translation *t, ef_var var)
-{
-    ef_ctx *ctx = ef_dag_ctx(t->to);
-    const ef_var_info info = *ef_var_at(ctx, var);
-    const ef_dim *parts;
-    ef_dim part[EF_MAX_FIELDS];
-    ef_dims list;
-    unsigned n;
-    switch (info.kind) {
-    case EF_VAR_SLICE: return ef_dim_slice(ctx, map_dim(t, info.parent), info.start, info.stop);
-    case EF_VAR_TWIN: return ef_dim_twin(ctx, map_dim(t, info.parent));
-    case EF_VAR_COUNT: return ef_dim_count(ctx, map_axis(t, info.axis));
-    case EF_VAR_CONCAT:
-        list = map_dims(t, info.parts);
-        n = ef_dims_at(ctx, list, &parts);
-        memcpy(part, parts, (n < EF_MAX_FIELDS ? n : EF_MAX_FIELDS) * sizeof *part);
-        return ef_dim_concat(ctx, part, n < EF_MAX_FIELDS ? n : EF_MAX_FIELDS);
-    default: break;
-    }
-    for (uint32_t i = 0; i < t->vars; i++)
-        if (t->from_var[i] == var)
-            return ef_dim_of_var(ctx, t->to_var[i]);
-    return ef_dim_of_var(ctx, var);
-}
-
-static ef_dim map_dim(const ef_part_translation *t, ef_dim dim)
-{
-    ef_ctx *ctx = ef_dag_ctx(t->to);
-    const ef_var *atoms, *one;
-    ef_var mapped[EF_MAX_ATOMS];
-    unsigned n = ef_dim_atoms(ctx, dim, &atoms);
-    memcpy(mapped, atoms, n * sizeof *mapped);
-    for (unsigned i = 0; i < n; i++) {
-        ef_dim d = map_var(t, mapped[i]);
-        if (ef_dim_atoms(ctx, d, &one) == 1)
-            mapped[i] = one[0];
-    }
-    return ef_dim_product(ctx, mapped, n);
-}
-
-static ef_axis map_axis(const ef_part_translation *t, ef_axis axis)
-{
-    const ef_var *one;
-    return ef_dim_atoms(ef_dag_ctx(t->to), map_var(t, ef_axis_var(axis)), &one) == 1
-               ? ef_axis_of(one[0], ef_axis_level(axis))
-               : axis;
-}
-
-static ef_axes map_axes(const ef_part_translation *t, ef_axes set)
-{
-    ef_ctx *ctx = ef_dag_ctx(t->to);
-    const ef_axis *axes;
-    ef_axis mapped[EF_MAX_AXES];
-    unsigned n = ef_axes_at(ctx, set, &axes);
-    memcpy(mapped, axes, n * sizeof *mapped);
-    for (unsigned i = 0; i < n; i++)
-        mapped[i] = map_axis(t, mapped[i]);
-    return ef_axes_intern(ctx, mapped, n);
-}
-
-static uint64_t map_attr(const ef_part_translation *t, ef_op op, uint64_t attr)
-{
-    switch (ef_ops[op].attr) {
-    case EF_ATTR_DIM: return map_dim(t, (ef_dim)attr);
-    case EF_ATTR_DIMS: return map_dims(t, (ef_dims)attr);
-    case EF_ATTR_AXES: return map_axes(t, (ef_axes)attr);
-    case EF_ATTR_AXIS: return map_axis(t, (ef_axis)attr);
-    case EF_ATTR_REDUCE_P: return ef_attr_reduce(ef_attr_reducer(attr), map_axis(t, ef_attr_reduce_at(attr)));
-    default: return attr;
-    }
-}
-
 static ef_expr translate(const ef_part_translation *t, const ef_dag *dag, ef_expr e, ef_expr *made, ef_diag *diag)
 {
+    const ef_renaming renaming = {ef_dag_ctx(dag), ef_dag_ctx(t->to), t->vars, t->from_var, t->to_var};
     const ef_expr *child;
     ef_expr operand[EF_MAX_FIELDS];
     ef_op op = ef_dag_op(dag, e);
@@ -223,7 +135,10 @@ static ef_expr translate(const ef_part_translation *t, const ef_dag *dag, ef_exp
     for (unsigned i = 0; i < n; i++)
         if ((operand[i] = translate(t, dag, child[i], made, diag)) == EF_NONE)
             return EF_NONE;
-    return made[e] = ef_dag_add(t->to, op, map_attr(t, op, attr), operand, n, diag);
+    if (ef_attr_rename(&renaming, op, &attr))
+        return made[e] = ef_dag_add(t->to, op, attr, operand, n, diag);
+    ef_fail(diag, "a dimension of %s cannot be that of another part", ef_ops[op].name);
+    return EF_NONE;
 }
 
 ef_expr ef_part_translate(const ef_part_translation *t, const ef_dag *dag, ef_expr e, ef_diag *diag)

@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
+#include "support/arena.h"
 #include "support/interrupt.h"
 
 #define LARGEST ((size_t)1 << 30)
@@ -24,22 +26,32 @@ static void *run(void *user)
     return NULL;
 }
 
-static bool run_with(work *w, size_t size)
+static bool start_with(pthread_t *thread, work *w, size_t size)
 {
     pthread_attr_t attr;
-    pthread_t thread;
     if (pthread_attr_init(&attr) != 0)
         return false;
-    bool started = pthread_attr_setstacksize(&attr, size) == 0 && pthread_create(&thread, &attr, run, w) == 0;
+    bool started = pthread_attr_setstacksize(&attr, size) == 0 && pthread_create(thread, &attr, run, w) == 0;
     pthread_attr_destroy(&attr);
-    return started && pthread_join(thread, NULL) == 0;
+    return started;
+}
+
+void ef_with_deep_stacks(unsigned threads, void (*fn)(void *), void *arg)
+{
+    work w = {fn, arg, ef_interrupt_get()};
+    pthread_t *thread = ef_xcalloc(threads + 1, sizeof *thread);
+    unsigned started = 0;
+    for (size_t size = LARGEST; size >= SMALLEST && started < threads; size /= 2)
+        while (started < threads && start_with(&thread[started], &w, size))
+            started++;
+    if (started == 0)
+        fn(arg);
+    while (started > 0)
+        pthread_join(thread[--started], NULL);
+    free(thread);
 }
 
 void ef_with_deep_stack(void (*fn)(void *), void *arg)
 {
-    work w = {fn, arg, ef_interrupt_get()};
-    for (size_t size = LARGEST; size >= SMALLEST; size /= 2)
-        if (run_with(&w, size))
-            return;
-    fn(arg);
+    ef_with_deep_stacks(1, fn, arg);
 }

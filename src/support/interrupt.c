@@ -24,5 +24,8 @@ ef_ending ef_interrupt_asked(void)
 
 bool ef_interrupted(void)
 {
-    return here.flag && ef_interrupt_asked() >= here.from;
+    for (const ef_interrupt *i = &here; i; i = i->outer)
+        if (i->flag && (ef_ending)atomic_load(i->flag) >= i->from)
+            return true;
+    return false;
 }

@@ -13,16 +13,18 @@ typedef enum {
     EF_ABANDON /* without a result */
 } ef_ending;
 
-/* A flag (an ef_ending; NULL: none), and from which ending on the work at hand is to end. */
-typedef struct {
+/* A flag (an ef_ending; NULL: none), and from which ending on the work at hand is to end. It ends as well where `outer`
+ * asks for it: NULL, or what it is a part of. */
+typedef struct ef_interrupt {
     const atomic_int *flag;
     ef_ending from;
+    const struct ef_interrupt *outer;
 } ef_interrupt;
 
 /* What this thread works under from now on; returns what it worked under so far. */
 ef_interrupt ef_interrupt_set(ef_interrupt interrupt);
 ef_interrupt ef_interrupt_get(void);
-/* What was asked for. */
+/* What was asked for, of this work alone. */
 ef_ending ef_interrupt_asked(void);
 /* Whether the work at hand is to end. */
 bool ef_interrupted(void);

@@ -1,26 +1,23 @@
 /* Gathering candidates: see gather.h. */
 #include "tune/gather.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "egraph/runner.h"
 #include "search/extract.h"
 #include "search/partition.h"
-#include "support/interrupt.h"
+#include "tune/part_search.h"
 
-#define PARTITIONS 3u     /* of least estimated time, that are combined */
-#define PER_PART 24u      /* candidates of a part that are combined */
-#define EXTRACTION_S 4.0  /* of one search: more rarely finds anything cheaper */
-#define UNSATURATED_S 2.0 /* of one whose e-graph is not saturated: it lacks what programs are made of */
-#define NEAR 1.05         /* partitions whose estimates are as near as that to the least are searched by size */
+#define PARTITIONS 3u /* of least estimated time, that are combined */
+#define PER_PART 24u  /* candidates of a part that are combined */
+#define NEAR 1.05     /* partitions whose estimates are as near as that to the least are searched by size */
 
 struct ef_gather_store {
     ef_partitions *set;
-    ef_extraction **found; /* by part; NULL: not searched, or nothing was found */
-    bool *searched;        /* by part */
-    uint32_t *search;      /* by part: its entry in `searches`, EF_NONE when there is none */
+    ef_part_search *search; /* by part */
+    bool *taken;            /* by part: its search is one of those that are wanted */
+    uint32_t *number;       /* by part: its entry in `searches`, EF_NONE when there is none */
     EF_VEC(ef_program *) composed;
     ef_arena *arena;
 };
@@ -31,102 +28,9 @@ typedef struct {
     ef_gathered *out;
     struct ef_gather_store *store;
     ef_diag *diag;
-    double saturation_s, extraction_s; /* left of the time limits */
 } gathering;
 
 /* ---- searching ---- */
-
-/* A part that is all there is has the program's own names. */
-static const ef_program *program_of(const gathering *g, uint32_t part)
-{
-    const ef_partitions *set = g->store->set;
-    for (uint32_t p = 0; p < set->list.count; p++)
-        if (set->list.at[p].parts == 1 && set->part.at[set->list.at[p].part[0]].like == part)
-            return g->program;
-    return set->part.at[part].program;
-}
-
-/* Distinct parts of the first of these partitions, `wanted` at most, that are not searched yet. */
-static uint32_t count_left(const gathering *g, const uint32_t *list, uint32_t partitions, uint32_t wanted)
-{
-    const ef_partitions *set = g->store->set;
-    bool *counted = ef_xcalloc(set->part.count + 1, sizeof *counted);
-    uint32_t count = 0;
-    for (uint32_t p = 0; p < wanted && p < partitions; p++)
-        for (uint32_t i = 0; i < set->list.at[list[p]].parts; i++) {
-            uint32_t like = set->part.at[set->list.at[list[p]].part[i]].like;
-            count += !counted[like] && !g->store->searched[like];
-            counted[like] = true;
-        }
-    free(counted);
-    return count;
-}
-
-static void note_search(gathering *g, uint32_t number, const ef_search *search)
-{
-    const ef_part *part = &g->store->set->part.at[number];
-    const ef_extraction *found = g->store->found[number];
-    g->store->search[number] = g->out->searches.count;
-    ef_vec_push(&g->out->searches, ((ef_gathered_search){.program = part->program,
-                                                         .heavy = part->heavy,
-                                                         .estimate_us = part->seconds * 1e6,
-                                                         .enodes = search->graph->live,
-                                                         .eclasses = search->graph->classes,
-                                                         .iterations = search->stats->iterations,
-                                                         .stop = search->stats->stop,
-                                                         .saturation_s = search->stats->seconds,
-                                                         .extraction_s = found->seconds,
-                                                         .expanded = found->expanded,
-                                                         .candidates = found->candidates,
-                                                         .complete = found->complete,
-                                                         .original = found->original}));
-}
-
-/* A search may take its share of what time is left, one of `left`; what it leaves others have. None when there is none.
- */
-static void search_part(gathering *g, uint32_t number, uint32_t keep, uint32_t left)
-{
-    double share = 1.0 / (left ? left : 1), start = ef_seconds();
-    if (g->saturation_s <= 0 || g->extraction_s <= 0)
-        return;
-    ef_search_options limits = {.time_limit = g->saturation_s * share};
-    ef_extract_options wanted = {.compaction = EF_COMPACT_EARLY,
-                                 .time_limit = fmin(g->extraction_s * share, EXTRACTION_S),
-                                 .keep = keep,
-                                 .rates = g->options->rates,
-                                 .room = g->options->room};
-    ef_search *search = ef_search_new(program_of(g, number), &limits, g->diag);
-    bool fine = search && ef_search_saturate(search, g->diag);
-    double between = ef_seconds();
-    if (fine && search->stats->stop != EF_STOP_SATURATED && g->store->set->list.count > 1)
-        wanted.time_limit = fmin(wanted.time_limit, UNSATURATED_S);
-    if (fine) {
-        g->store->found[number] = ef_extract(search, &wanted);
-        g->out->found += g->store->found[number]->candidates;
-        note_search(g, number, search);
-    }
-    ef_search_free(search);
-    g->saturation_s -= between - start;
-    g->extraction_s -= ef_seconds() - between;
-}
-
-/* Searches the parts of the first of these partitions that were not searched yet, up to one of which nothing but itself
- * is found: whether the partition is of use. `wanted`: partitions that are, with this one. */
-static bool search_partition(gathering *g, const uint32_t *list, uint32_t partitions, uint32_t wanted)
-{
-    const ef_partitions *set = g->store->set;
-    const ef_partition *partition = &set->list.at[list[0]];
-    uint32_t keep = set->list.count > 1 && g->options->keep > PER_PART ? PER_PART : g->options->keep;
-    bool useful = true;
-    for (uint32_t i = 0; i < partition->parts && useful && !ef_interrupted(); i++) {
-        uint32_t like = set->part.at[partition->part[i]].like;
-        if (!g->store->searched[like])
-            search_part(g, like, keep, count_left(g, list, partitions, wanted));
-        g->store->searched[like] = true;
-        useful = g->store->found[like] && !g->store->found[like]->original;
-    }
-    return useful;
-}
 
 /* In the order in which they are searched: the least estimated time first, but of those that are near it the one of the
  * smallest parts. A search takes several times as long for a few operators more, and estimates know no better. */
@@ -141,22 +45,73 @@ static void order_partitions(const ef_partitions *set, uint32_t *list)
     }
 }
 
+/* Takes the results that are wanted of a partition, up to a part of which nothing but itself was found, as if parts had
+ * been searched one after the other. */
+static void take_partition(gathering *g, uint32_t partition)
+{
+    const ef_partition *p = &g->store->set->list.at[partition];
+    for (uint32_t i = 0; i < p->parts; i++) {
+        uint32_t like = g->store->set->part.at[p->part[i]].like;
+        ef_part_search *search = &g->store->search[like];
+        if (search->done && !g->store->taken[like]) {
+            if (search->diag.failed)
+                ef_fail(g->diag, "%s", search->diag.text);
+            ef_part_search_bring(search, ef_dag_ctx(g->program->dag), g->diag);
+            if (search->found) {
+                g->store->number[like] = g->out->searches.count;
+                ef_vec_push(&g->out->searches, search->report);
+                g->out->found += search->found->candidates;
+            }
+            g->store->taken[like] = true;
+        }
+        if (!search->found || search->found->original)
+            return;
+    }
+}
+
+/* Forgets what was found ahead and not wanted. */
+static void drop_others(gathering *g)
+{
+    for (uint32_t i = 0; i < g->store->set->part.count; i++)
+        if (!g->store->taken[i])
+            ef_part_search_free(&g->store->search[i]);
+}
+
 /* The first partitions that are of use; the first one when none is. */
 static uint32_t choose_partitions(gathering *g, uint32_t chosen[PARTITIONS])
 {
     const ef_partitions *set = g->store->set;
-    uint32_t count = 0, partitions = set->list.count, *list = ef_xcalloc(partitions + 1, sizeof *list);
-    order_partitions(set, list);
-    for (uint32_t p = 0; p < partitions && count < PARTITIONS && !ef_interrupted(); p++)
-        if (search_partition(g, list + p, partitions - p, PARTITIONS - count))
-            chosen[count++] = list[p];
+    uint32_t count = 0, partitions = set->list.count, *order = ef_xcalloc(partitions + 1, sizeof *order);
+    order_partitions(set, order);
+    ef_part_searches job = {.program = g->program,
+                            .set = set,
+                            .order = order,
+                            .wanted = PARTITIONS,
+                            .keep = partitions > 1 && g->options->keep > PER_PART ? PER_PART : g->options->keep,
+                            .options = g->options,
+                            .search = g->store->search};
+    double start = ef_seconds();
+    g->out->threads = ef_part_searches_run(&job);
+    g->out->seconds = ef_seconds() - start;
+    for (uint32_t p = 0; p < partitions && count < PARTITIONS; p++) {
+        take_partition(g, order[p]);
+        if (ef_part_searches_useful(&job, order[p]))
+            chosen[count++] = order[p];
+    }
     if (count == 0 && partitions)
-        chosen[count++] = list[0];
-    free(list);
+        chosen[count++] = order[0];
+    drop_others(g);
+    free(order);
     return count;
 }
 
 /* ---- combining ---- */
+
+/* What was found of the part that it is like; NULL: not searched, or nothing. */
+static const ef_extraction *found_of(const gathering *g, uint32_t part)
+{
+    return g->store->search[g->store->set->part.at[part].like].found;
+}
 
 static void keep_candidate(gathering *g, ef_dag *dag, const ef_expr *output, double cost)
 {
@@ -166,14 +121,14 @@ static void keep_candidate(gathering *g, ef_dag *dag, const ef_expr *output, dou
 /* A partition that is the program itself: its candidates are the program's. */
 static void take_whole(gathering *g, uint32_t part, uint32_t room)
 {
-    const ef_extraction *found = g->store->found[part];
+    const ef_extraction *found = found_of(g, part);
     for (uint32_t i = 0; found && i < found->candidate.count && i < room; i++)
         keep_candidate(g, found->dag, found->candidate.at[i].output, found->candidate.at[i].cost);
 }
 
 static void offer(gathering *g, ef_composer *composer, uint32_t part)
 {
-    const ef_extraction *found = g->store->found[part];
+    const ef_extraction *found = found_of(g, part);
     ef_part_candidate candidate[PER_PART];
     uint32_t count = 0;
     for (; found && count < found->candidate.count && count < PER_PART; count++) {
@@ -231,7 +186,7 @@ static void interleave(ef_gathered *out, const uint32_t *end, uint32_t partition
 /* Candidates of a part that are combined. */
 static double offered(const gathering *g, uint32_t part, bool whole)
 {
-    const ef_extraction *found = g->store->found[g->store->set->part.at[part].like];
+    const ef_extraction *found = found_of(g, part);
     uint32_t count = found ? found->candidate.count : 0;
     return whole || count < PER_PART ? count : PER_PART;
 }
@@ -254,7 +209,7 @@ static void describe_partitions(gathering *g)
             for (uint32_t k = 0; k < i; k++)
                 first = first && set->part.at[from->part[k]].like != like;
             to.distinct += first;
-            search[i] = g->store->search[like];
+            search[i] = g->store->number[like];
             to.combinations *= offered(g, from->part[i], from->parts == 1);
         }
         ef_vec_push(&g->out->partitions, to);
@@ -290,19 +245,13 @@ ef_gathered *ef_gather(const ef_program *program, const ef_gather_options *optio
     ef_gathered *out = ef_xcalloc(1, sizeof *out);
     struct ef_gather_store *store = ef_xcalloc(1, sizeof *store);
     store->set = ef_partition_program(program, NULL);
-    store->found = ef_xcalloc(store->set->part.count + 1, sizeof *store->found);
-    store->searched = ef_xcalloc(store->set->part.count + 1, sizeof *store->searched);
     store->search = ef_xcalloc(store->set->part.count + 1, sizeof *store->search);
-    memset(store->search, 0xff, store->set->part.count * sizeof *store->search);
+    store->taken = ef_xcalloc(store->set->part.count + 1, sizeof *store->taken);
+    store->number = ef_xcalloc(store->set->part.count + 1, sizeof *store->number);
+    memset(store->number, 0xff, store->set->part.count * sizeof *store->number);
     store->arena = ef_arena_new();
     out->store = store;
-    gathering g = {.program = program,
-                   .options = options,
-                   .out = out,
-                   .store = store,
-                   .diag = diag,
-                   .saturation_s = options->saturation_s,
-                   .extraction_s = options->extraction_s};
+    gathering g = {.program = program, .options = options, .out = out, .store = store, .diag = diag};
     gather(&g);
     return out;
 }
@@ -315,13 +264,12 @@ void ef_gathered_free(ef_gathered *gathered)
     for (uint32_t i = 0; i < store->composed.count; i++)
         ef_program_free(store->composed.at[i]);
     for (uint32_t i = 0; i < store->set->part.count; i++)
-        if (store->found[i])
-            ef_extraction_free(store->found[i]);
+        ef_part_search_free(&store->search[i]);
     ef_vec_free(&store->composed);
     ef_arena_free(store->arena);
-    free(store->found);
-    free(store->searched);
     free(store->search);
+    free(store->taken);
+    free(store->number);
     ef_partitions_free(store->set);
     free(store);
     ef_vec_free(&gathered->list);

@@ -15,10 +15,13 @@ typedef struct {
 } ef_gathered_candidate;
 
 typedef struct {
-    double saturation_s, extraction_s; /* limits of all searches together */
+    double saturation_s, extraction_s; /* limits of all searches together, of wall time: see part_search.h */
     uint32_t keep;                     /* candidates at most */
     ef_rates rates;                    /* of the device; all 0: of a generic GPU */
     double room;                       /* see ef_extract_options */
+    unsigned threads;                  /* searches at once; 0: as many as there are processors */
+    uint32_t node_limit;               /* of each e-graph; 0: what part_search.c says */
+    uint64_t state_limit;              /* of each extraction; 0: none */
 } ef_gather_options;
 
 /* What the search of one distinct part took and gave. */
@@ -48,6 +51,8 @@ typedef struct {
 typedef struct ef_gathered {
     EF_VEC(ef_gathered_candidate) list; /* of each partition the cheapest first, partitions in turns */
     uint64_t found;                     /* candidates of all parts that were searched */
+    unsigned threads;                   /* searches that ran at once at most */
+    double seconds;                     /* that all of them took */
     EF_VEC(ef_gathered_search) searches;
     EF_VEC(ef_gathered_partition) partitions; /* the least estimated time first */
     struct ef_gather_store *store;            /* memory */

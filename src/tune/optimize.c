@@ -28,7 +28,7 @@
 #define CONFIRM_SHARE 0.1
 #define CONFIRM_S 10.0
 #define CONFIRM_CALLS 9.0 /* of the best, at least: on every distribution, and timed */
-#define DERIVE_S 20.0     /* at most; as long as the search took, and some more, should be enough */
+#define DERIVE_S 20.0     /* at most; the work of the search, and some more, should be enough for one thread */
 #define DERIVE_TIMES 1.5
 #define DERIVE_SHARE 0.15
 #define LATE_SHARE 0.1   /* of the budget, by which the end may be late, to end with what is checked … */
@@ -56,7 +56,8 @@ typedef struct {
     ef_families *families;
     ef_tuner *tuner;
     double start, end, searched_s, tuned_at;
-    ef_trip original; /* the program as it is, as a candidate; us 0: not measured yet */
+    double search_work_s; /* that the search would have taken on one thread */
+    ef_trip original;     /* the program as it is, as a candidate; us 0: not measured yet */
     char hash[33];
 } run;
 
@@ -121,7 +122,7 @@ static void search_deep(void *user)
 static void *search_beside(void *user)
 {
     searching *s = user;
-    ef_interrupt_set((ef_interrupt){&s->ending, EF_FINISH});
+    ef_interrupt_set((ef_interrupt){.flag = &s->ending, .from = EF_FINISH});
     ef_with_deep_stack(search_deep, s);
     s->done = true;
     return NULL;
@@ -153,7 +154,11 @@ static bool search(run *r, const ef_families_options *options)
     if (beside)
         pthread_join(thread, NULL);
     r->families = s.families;
-    r->searched_s = ef_seconds() - start;
+    r->searched_s = r->search_work_s = ef_seconds() - start;
+    const ef_gathered *gathered = s.families ? s.families->gathered : NULL;
+    for (uint32_t i = 0; gathered && i < gathered->searches.count; i++)
+        r->search_work_s += gathered->searches.at[i].saturation_s + gathered->searches.at[i].extraction_s;
+    r->search_work_s -= gathered ? gathered->seconds : 0;
     if (!s.families)
         return ef_fail(r->diag, "%s", s.diag.text);
     return !r->diag->failed;
@@ -255,7 +260,7 @@ static double confirm_s(const run *r)
 
 static double derive_s(const run *r)
 {
-    return fmin(DERIVE_TIMES * r->searched_s, fmin(DERIVE_SHARE * (r->end - r->start), DERIVE_S));
+    return fmin(DERIVE_TIMES * r->search_work_s, fmin(DERIVE_SHARE * (r->end - r->start), DERIVE_S));
 }
 
 /* As long as nothing was measured there is nothing to confirm. */

@@ -1,5 +1,7 @@
 """`search` saturates a program and reports the size of its e-graph."""
 
+import os
+
 import pytest
 
 PROGRAM = "tests/programs/rmsnorm_linear_b1.ef"
@@ -147,6 +149,20 @@ def test_parts_of_a_layer_are_searched_once_and_combined(equiforge):
     combined = [p for p in partitions if p["combined"]]
     assert any(p["combinations"] > p["built"] >= p["composed"] > 0 for p in combined)
     assert len(value["programs"]) == 2
+    assert value["at_once"] >= 1 and value["search_s"] > 0
+
+
+def test_as_many_parts_at_once_as_there_are_processors(equiforge):
+    processors = os.sched_getaffinity(0)
+    command = ("search", "tests/programs/variants/two_maps.ef", "--parts", "--node-limit", 500, "--extract-limit", 4)
+    for count in {1, min(len(processors), 2)}:
+        try:
+            os.sched_setaffinity(0, set(sorted(processors)[:count]))
+            value = equiforge.json(*command)
+        finally:
+            os.sched_setaffinity(0, processors)
+        assert value["at_once"] == count
+        assert {p["stop"] for p in value["parts"]} == {"saturated", "node limit"}
 
 
 def test_parts_have_no_options_of_single_searches(equiforge):
