@@ -98,7 +98,7 @@ class TritonKernels:
         if launches is None:
             return self._slowly(inputs)
         outputs = [self.fresh(shape, strides, dtype) for shape, strides, dtype in self.outputs]
-        failed = launches.call(*[x.data_ptr() for x in inputs], *[x.data_ptr() for x in outputs])
+        failed = launches.call(*[x.data_ptr() for x in (*inputs, *outputs)])
         return self._slowly(inputs) if failed else outputs
 
     def lines(self, ins: Sequence[str], outs: Sequence[str], index: int, tag: str) -> tuple[list[str], dict[str, Any]]:

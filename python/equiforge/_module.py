@@ -115,6 +115,16 @@ _CHANGED = "a parameter or buffer has another type, shape or device"
 _SHARED = "what the module writes to shares its memory with another argument or buffer"
 
 
+_VALUES = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)  # arguments that never change
+
+
+def _alike(x: Any, wanted: Any) -> bool:
+    """Whether an argument that is no tensor is the same value: 2, 2.0 and True are three, as 0.0 and -0.0 are two."""
+    if type(x) is not type(wanted):
+        return False
+    return repr(x) == repr(wanted) if isinstance(x, (float, complex)) else bool(x == wanted)
+
+
 def _alike_check(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
     """check(*others): whether as many tensors, all different objects, have these ones' classes, element types, devices,
     shapes, strides and `requires_grad`, and PyTorch treats them alike (autocast, inference mode).
@@ -159,9 +169,9 @@ class Runner:
 
     Attributes:
         run: for any arguments whose shapes and types fit; _Misfit when weights do not.
-        quick: for positional tensors, each for such as one call had (`learn`): it asks in one check for what `run` and
-            its caller ask one by one, and returns NotImplemented when a call is not like that one. All are for
-            evaluation mode.
+        quick: for arguments that need no flattening, each for such as one call had (`learn`): it asks in one check for
+            what `run` and its caller ask one by one, and returns NotImplemented when a call is not like that one. All
+            are for evaluation mode.
         wants_gradients: whether a parameter requires them.
     """
 
@@ -183,6 +193,7 @@ class Runner:
         self.names: dict[str, Any] = {  # what the functions use
             "device": device,
             "shared": _shared,
+            "alike": _alike,
             "Misfit": _Misfit,
             "enabled": torch.is_grad_enabled,
             "unflatten": pytree.tree_unflatten,
@@ -236,19 +247,27 @@ class Runner:
         return run
 
     def learn(self, flat: Sequence[Any]) -> None:
-        """Adds a quick function for calls like this one, of fitting tensors, that `run` has just done."""
+        """Adds a quick function for calls like this one, of fitting arguments, that `run` has just done."""
         recording = torch.is_grad_enabled()
         if len(self.quick) >= self.QUICK or (recording and self.records):
             return
-        tensors = dict(zip(self.arguments, flat, strict=True))
+        given = dict(zip(self.arguments, flat, strict=True))
+        tensors = {name: x for name, x in given.items() if isinstance(x, Tensor)}
+        values = {name: x for name, x in given.items() if name not in tensors}
+        if not all(isinstance(x, _VALUES) for x in values.values()):
+            return  # whoever has it may change it
         for i, (held, name) in self.weights.items():
             x, value = held.get(name), self.plan.values[i]
             wanted = (value.dtype, value.shape, self.device)
             if not isinstance(x, Tensor) or (x.dtype, tuple(x.shape), x.device) != wanted:
                 return  # another thread has put it there since
             tensors[f"v{i}"] = x
+        same = [
+            f"{name} is {x}" if x is None or isinstance(x, bool) else f"alike({name}, as_{name})"
+            for name, x in values.items()
+        ]
         first: dict[int, str] = {}  # where one tensor is given for several, it is checked once
-        same = [f"{name} is {first[id(x)]}" for name, x in tensors.items() if first.setdefault(id(x), name) != name]
+        same += [f"{name} is {first[id(x)]}" for name, x in tensors.items() if first.setdefault(id(x), name) != name]
         check = _alike_check([tensors[name] for name in first.values()])
         if check is None:
             return
@@ -262,7 +281,7 @@ class Runner:
         fits = " and ".join([*same, f"check({', '.join(first.values())})"])
         lines.append(f"    if not ({fits}): {misfit}")
         lines += self._body({name for name, x in tensors.items() if x.is_contiguous()}, misfit, inline=True)
-        names = {**self.names, "check": check}
+        names = {**self.names, "check": check, **{f"as_{name}": x for name, x in values.items()}}
         exec("\n".join(lines), names)
         self.quick.append(names["quick"])
 
@@ -361,13 +380,6 @@ class Runner:
         return {**last, **{i: len(self.plan.steps) for i in ends}}
 
 
-def _alike(x: Any, wanted: Any) -> bool:
-    """Whether an argument that is no tensor is the same value: 2, 2.0 and True are three, as 0.0 and -0.0 are two."""
-    if type(x) is not type(wanted):
-        return False
-    return repr(x) == repr(wanted) if isinstance(x, (float, complex)) else bool(x == wanted)
-
-
 STRUCTURE_LENGTH = 200  # of the text, in messages: that is enough to see the difference
 
 
@@ -386,9 +398,23 @@ class Call:
         self.device, self.spec = device, spec
         self.autocast = torch.is_autocast_enabled(device.type)
         self.wanted = [(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in flat]
-        # Positional tensors only: then nothing needs to be flattened.
-        positional = pytree.tree_structure((tuple(flat), {}))
-        self.plain = all(isinstance(x, Tensor) for x in flat) and (spec is None or spec == positional)
+        self.named = self._named()
+
+    def _named(self) -> tuple[str, ...] | None:
+        """The names of those arguments that are given by name, where each argument is one leaf of the structure."""
+        if self.spec is None:
+            return () if all(isinstance(wanted, tuple) for wanted in self.wanted) else None
+        try:
+            args, kwargs = pytree.tree_unflatten(range(len(self.wanted)), self.spec)
+        except Exception:  # a class of somebody's, that wants tensors
+            return None
+        return tuple(kwargs) if [*args, *kwargs.values()] == [*range(len(self.wanted))] else None
+
+    def row(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """The arguments in order, where that needs no flattening. Their number is not asked."""
+        if self.named is None or (kwargs and tuple(kwargs) != self.named) or (self.named and not kwargs):
+            return None
+        return (*args, *kwargs.values()) if kwargs else args
 
     @classmethod
     def example(cls, args: Sequence[Any], kwargs: dict[str, Any], module: nn.Module | None) -> Call:
@@ -397,8 +423,9 @@ class Call:
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
         """The arguments in order; None when they have another structure."""
-        if self.plain and not kwargs:
-            return args
+        row = self.row(args, kwargs)
+        if row is not None:
+            return row
         flat, spec = pytree.tree_flatten((args, kwargs))
         return flat if spec == self.spec else None
 
@@ -498,7 +525,7 @@ class OptimizedModule(nn.Module):
             _handle=handle,
             _call=call,
             _runner=runner,
-            _quick=runner.quick,
+            _quick=[] if call.named else runner.quick,  # for calls without names
             _prepared=attached.prepared,
             _keep_original=False,
             _differs=False,
@@ -521,8 +548,8 @@ class OptimizedModule(nn.Module):
             return getattr(original, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As nn.Module's, which is slower at finding that there are no hooks; and without `forward` where a call is
-        like an earlier one."""
+        """As nn.Module's, which is slower at finding that there are no hooks; and without `forward`, a call of which
+        takes time too, where that would do no more than this."""
         state = self.__dict__  # a look-up here costs less than an attribute of a module
         if (
             state["_forward_hooks"]
@@ -548,7 +575,13 @@ class OptimizedModule(nn.Module):
         if self._keep_original:
             return self._call_original(args, kwargs)
         call, runner = self._call, self._runner
-        flat = call.flatten(args, kwargs)
+        row = call.row(args, kwargs)
+        if row is not None and not self.training:
+            for quick in runner.quick:
+                results = quick(row)
+                if results is not NotImplemented:
+                    return results
+        flat = row if row is not None else call.flatten(args, kwargs)
         problem = call.mismatch(flat, self.training)
         if problem is None and self._prepared is not None and not self._prepared.refresh():
             problem = _CHANGED
@@ -561,8 +594,8 @@ class OptimizedModule(nn.Module):
                 problem = str(misfit)
         if problem is not None:
             return self._fall_back(problem, args, kwargs)
-        if call.plain and not kwargs:
-            runner.learn(flat)
+        if row is not None:
+            runner.learn(row)
         return results
 
     def _fall_back(self, problem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ import copy
 import gc
 import warnings
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -202,8 +203,9 @@ class Scale(nn.Module):
         return torch.addcmul(y, x, self.w)
 
 
-def scaled(module: nn.Module, recorded=True) -> OptimizedModule:
-    """`recorded` calls of PyTorch, or, which no gradients are recorded of, a region of PyTorch's."""
+def scaled(module: nn.Module, recorded=True, named=()) -> OptimizedModule:
+    """For arguments of which some are `named`. `recorded` calls of PyTorch, or, which no gradients are recorded of, a
+    region of PyTorch's."""
     arguments = {"args": [{"tensor": 0}, {"tensor": 1}, {"tensor": 2}], "kwargs": {}}
     call = {"target": "aten.addcmul.default", "reason": "", "arguments": arguments, "results": {"tensor": 0}}
     entry = description()
@@ -217,8 +219,9 @@ def scaled(module: nn.Module, recorded=True) -> OptimizedModule:
     ]
     rows = "    assert all(t.is_contiguous() for t in (y, x, w))\n"  # as kernels need them
     entry["regions"][0].update(torch=f"import torch\ndef region(y, x, w):\n{rows}    return torch.addcmul(y, x, w)\n")
-    example = torch.randn(3, 4), torch.randn(3, 4)
-    return OptimizedModule(module, Plan.of(entry), Call.example(example, {}, module))
+    example = [torch.randn(3, 4) for _ in range(2 - len(named))]
+    call = Call.example(example, {name: torch.randn(3, 4) for name in named}, module)
+    return OptimizedModule(module, Plan.of(entry), call)
 
 
 def plain(f, x, y):
@@ -229,9 +232,9 @@ class Ways:
     """Which way calls of an optimised module go: "quick", as an earlier one; "checked", argument by argument; or that
     of the "original". Their results are right."""
 
-    def __init__(self, recorded: bool):
+    def __init__(self, recorded: bool, named=()):
         self.module = Scale()
-        self.fast = scaled(self.module, recorded)
+        self.fast = scaled(self.module, recorded, named)
         self.ran: list[str] = []
         run, original = self.fast._runner.run, self.module.forward
         self.fast._runner.run = lambda flat: self.ran.append("checked") or run(flat)
@@ -271,6 +274,71 @@ def test_calls_like_an_earlier_one(recorded):
     # There are four functions, and no more.
     assert [way(lambda f, x, y: f(x, y.t().contiguous().t())) for _ in range(2)] == ["checked", "checked"]
     assert way() == "quick"
+
+
+@pytest.mark.filterwarnings("ignore:.*runs the original")
+@torch.no_grad()
+def test_arguments_by_name():
+    """Those of the example are given by name, and no others are."""
+    calls = {
+        (): plain,
+        ("y",): lambda f, x, y: f(x, y=y),
+        ("x", "y"): lambda f, x, y: f(x=x, y=y),
+        ("y", "x"): lambda f, x, y: f(y=y, x=x),
+    }
+    for named in list(calls)[:3]:
+        way = Ways(True, named)
+        for other, call in calls.items():
+            expected = ["checked", "quick"] if other == named else ["original", "original"]
+            assert [way(call), way(call)] == expected, (named, other)
+        for given, names in (((), {}), ((torch.ones(3, 4),), {}), ((), {"y": torch.ones(3, 4)})):
+            with pytest.raises(TypeError):
+                way.fast(*given, **names)
+
+
+class Valued(Scale):
+    def forward(self, x, flag, y, **values):
+        return super().forward(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:.*runs the original")
+@torch.no_grad()
+def test_values_of_an_earlier_call():
+    """Arguments that are no tensors have the example's values."""
+    module = Valued()
+    plan = scaled(module).plan
+    values = (plan.values[0], replace(plan.values[1], input=2), *plan.values[2:])
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    named = {"n": 2, "mask": None, "factor": 0.0, "mode": "text"}
+    call = Call.example((x, True, y), named, module)
+    fast = OptimizedModule(module, replace(plan, user_inputs=7, values=values), call)
+    ran = []
+    run, original = fast._runner.run, module.forward
+    fast._runner.run = lambda flat: ran.append("checked") or run(flat)
+    module.forward = lambda *args, **named: ran.append("original") or original(*args, **named)
+    assert torch.allclose(fast(x, True, y, **named), torch.addcmul(y, x, module.w))
+    assert torch.allclose(fast(y, True, x, **named), torch.addcmul(x, y, module.w))
+    assert ran == ["checked"]
+    assert len(fast._runner.quick) == 1
+    others = {"n": [2.0, True, 3], "mask": [False, x], "factor": [-0.0, 0, float("nan")], "mode": ["Text", b"text"]}
+    for name, given in others.items():
+        for other in given:
+            ran.clear()
+            fast(x, True, y, **{**named, name: other})
+            assert ran == ["original"], (name, other)
+    for other in (1, False, None, x):
+        ran.clear()
+        fast(x, other, y, **named)
+        assert ran == ["original"], other
+
+
+@torch.no_grad()
+def test_direct_calls_of_forward():
+    fast = scaled(Scale())
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    for _ in range(3):
+        assert torch.allclose(fast.forward(x, y), fast.original(x, y))
+        assert len(fast._quick) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*runs the original")
