@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import importlib
@@ -106,14 +107,23 @@ def why_not(problem: Exception) -> str:
 
 
 def write(exported: torch.export.ExportedProgram, archive: Path) -> None:
-    """Saves it for the library, which does not ask for the example's tensors: a cache of keys and values may be
-    gigabytes of them."""
-    inputs = exported.example_inputs
-    exported.example_inputs = None
+    """Saves it for the library, which asks for the types of weights only, and not for the example's tensors: their data
+    may be gigabytes. They are written where PyTorch wants to. UnsupportedModuleError when it cannot save the module."""
+
+    def empty(x: Tensor) -> Tensor:
+        blank = x.detach().to("meta")
+        return nn.Parameter(blank, requires_grad=x.requires_grad) if isinstance(x, nn.Parameter) else blank
+
+    light = copy.copy(exported)
+    light.example_inputs = None
+    light._state_dict = {name: empty(x) if type(x.data) is Tensor else x for name, x in exported.state_dict.items()}
     try:
-        torch.export.save(exported, archive)
-    finally:
-        exported.example_inputs = inputs
+        try:
+            torch.export.save(light, archive)
+        except (RuntimeError, AssertionError):  # NotImplementedError is one
+            torch.export.save(exported, archive)
+    except NotImplementedError as problem:  # a type of results or arguments that has no name for files
+        raise UnsupportedModuleError(f"PyTorch cannot save this module: {first_line(problem)}") from problem
 
 
 def first_line(problem: Exception) -> str:
@@ -220,10 +230,7 @@ def optimize(  # noqa: PLR0913, PLR0917
     report = progress or (show if sys.stderr.isatty() else None)
     with tempfile.TemporaryDirectory(prefix="equiforge-") as folder:
         archive, result = Path(folder) / "module.pt2", Path(folder) / "module.efz"
-        try:
-            write(program, archive)
-        except NotImplementedError as problem:  # a type of results or arguments that has no name for files
-            raise UnsupportedModuleError(f"PyTorch cannot save this module: {first_line(problem)}") from problem
+        write(program, archive)
         if call.device.type == "cuda":
             torch.cuda.empty_cache()  # the workers are processes of their own, which need what is free
         try:
