@@ -83,7 +83,7 @@ static const struct {
      "  --budget TIME      of each optimisation (5m)\n"
      "  --devices N|all    GPUs of that kind on which cases run side by side, one at a time on each. They do not "
      "disturb\n"
-     "                     each other's times, but share the processors, so that a budget compiles less (1)\n"
+     "                     each other's times, but share the processors: a budget compiles less (1; a CPU is one)\n"
      "  --limit TIME       9m: no case is begun that would not end within it, as the longest so far tells\n"
      "  --results FILE     gets the result of each case at once, a JSON object a line; what is in it without an "
      "error,\n"
