@@ -324,15 +324,6 @@ static uint32_t find_buffers(ef_c *c, const char *body, uint32_t *buffer, bool *
     return count;
 }
 
-/* Whether blocks differ in work, because masks leave out iterations. */
-static bool is_uneven(const ef_kernel *k)
-{
-    for (uint32_t i = 0; i < k->loops.count; i++)
-        if (k->loops.at[i].keeps)
-            return true;
-    return false;
-}
-
 /* Where an iterator begins whose positions p are counted: the parts that are there are numbered through. */
 static const char *start_of(ef_c *c, uint32_t at)
 {
@@ -364,7 +355,7 @@ static unsigned open_grid(ef_c *c)
         loops += c->iter[i].name != NULL;
     if (loops)
         ef_c_line(c, "#pragma omp parallel for collapse(%u) schedule(%s) num_threads(threads) if (threads > 1)", loops,
-                  is_uneven(k) ? "dynamic" : "static");
+                  ef_kernel_is_uneven(k) ? "dynamic" : "static");
     for (uint32_t i = 0; i < k->grid; i++) {
         const c_iter *iter = &c->iter[i];
         if (!iter->name)
@@ -446,7 +437,8 @@ static void print_call(const printing *p, uint32_t number, uint32_t like, const 
     ef_strbuf_puts(p->out, "scratches, threads);\n}\n\n");
 }
 
-/* Prints a kernel's code, unless it is that of an earlier one, and its call. */
+/* Prints a kernel's code, unless it is that of an earlier one, and its call. The code is not inlined: compilers would
+ * put that of hundreds of kernels into one function, and take several times as long. */
 static void print_functions(printing *p, ef_c *c, uint32_t number, const char *body)
 {
     uint32_t *buffer = ef_xcalloc(p->graph->buffers.count + 1, sizeof *buffer);
@@ -459,7 +451,7 @@ static void print_functions(printing *p, ef_c *c, uint32_t number, const char *b
     uint32_t like = ef_intern_put(p->codes, normal.text, normal.length, &fresh);
     if (fresh) {
         p->printed[like] = number;
-        ef_strbuf_printf(p->out, "static void %s_k%u_code%s", p->name, number, code.text);
+        ef_strbuf_printf(p->out, "static __attribute__((noinline)) void %s_k%u_code%s", p->name, number, code.text);
     }
     print_call(p, number, p->printed[like], buffer, count);
     ef_strbuf_free(&code);

@@ -142,9 +142,9 @@ static unsigned tiles(const ef_kgraph *g, ef_backend backend, uint32_t param, ui
     return powers(extent, least ? least : 1, is_divided(g, param) ? EF_MAX_EXTENT : MOST_TILE, value);
 }
 
-static bool has_product(const ef_kgraph *g, uint32_t kernel)
+/* Whether it has a product that a matrix unit may compute. */
+static bool suits_unit(const ef_kernel *k)
 {
-    const ef_kernel *k = g->kernels.at[kernel];
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
         if (ef_kernel_node(k, id)->op == EF_TILE_MATMUL && ef_kernel_node(k, id)->dtype != EF_F64)
             return true;
@@ -157,29 +157,20 @@ static unsigned numbers(const uint64_t *from, unsigned count, uint64_t value[EF_
     return count;
 }
 
-/* Whether blocks differ in work, because masks leave out iterations. */
-static bool is_uneven(const ef_kernel *k)
-{
-    for (uint32_t i = 0; i < k->loops.count; i++)
-        if (k->loops.at[i].keeps)
-            return true;
-    return false;
-}
-
 /* What GPU kernels have besides tiles. */
 static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t value[EF_SCHEDULE_VALUES])
 {
     static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
                           group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4};
     const ef_kernel *k = g->kernels.at[p->kernel];
-    bool product = has_product(g, p->kernel);
+    bool product = suits_unit(k);
     switch (p->kind) {
     case EF_PARAM_WARPS: return numbers(warps, 5, value);
     case EF_PARAM_STAGES: return k->loops.count ? numbers(stages, 8, value) : numbers(stages, 1, value);
     case EF_PARAM_UNIT: return numbers(either, product ? 2 : 1, value);
     case EF_PARAM_LOAD: return numbers(either, k->loops.count ? 2 : 1, value);
     case EF_PARAM_GROUP: return numbers(group, product && k->grid > 1 ? 5 : 1, value);
-    case EF_PARAM_ORDER: return numbers(either, is_uneven(k) ? 2 : 1, value);
+    case EF_PARAM_ORDER: return numbers(either, ef_kernel_is_uneven(k) ? 2 : 1, value);
     case EF_PARAM_PERSIST: return numbers(persist, k->grid > 0 ? 4 : 1, value);
     case EF_PARAM_OVERLAP: return numbers(either, 2, value);
     default: return numbers(either, 1, value);

@@ -54,6 +54,30 @@ void ef_kernel_need(const ef_kernel *k, ef_kid id, bool *needed)
         ef_kernel_need(k, loop->keep[i], needed);
 }
 
+bool *ef_kernel_needed(const ef_kernel *k)
+{
+    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+    for (uint32_t s = 0; s < k->stores.count; s++)
+        ef_kernel_need(k, k->stores.at[s].value, needed);
+    return needed;
+}
+
+bool ef_kernel_has_product(const ef_kernel *k)
+{
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
+        if (ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
+            return true;
+    return false;
+}
+
+bool ef_kernel_is_uneven(const ef_kernel *k)
+{
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        if (k->loops.at[i].keeps)
+            return true;
+    return false;
+}
+
 static void print_attr(const ef_kgraph *g, const ef_kernel *k, const ef_knode *node, ef_strbuf *out)
 {
     switch (node->op) {
@@ -105,15 +129,13 @@ static void print_node(const ef_kgraph *g, const ef_kernel *k, ef_kid id, ef_str
 
 static void print_kernel(const ef_kgraph *g, const ef_kernel *k, ef_strbuf *out)
 {
-    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
+    bool *needed = ef_kernel_needed(k);
     ef_strbuf_printf(out, "kernel %s grid(", k->name);
     for (uint32_t i = 0; i < k->grid; i++) {
         ef_strbuf_puts(out, i ? ", " : "");
         print_iter(g, k, i, out);
     }
     ef_strbuf_puts(out, ")\n");
-    for (uint32_t s = 0; s < k->stores.count; s++)
-        ef_kernel_need(k, k->stores.at[s].value, needed);
     for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
         if (needed[id])
             print_node(g, k, id, out);

@@ -437,9 +437,7 @@ static void add_read(const ef_kernel *k, const bool *needed, bool *read)
 
 void ef_kernel_buffers_read(const ef_kernel *k, bool *read)
 {
-    bool *needed = ef_xcalloc(ef_kernel_nodes(k) + 1, sizeof *needed);
-    for (uint32_t s = 0; s < k->stores.count; s++)
-        ef_kernel_need(k, k->stores.at[s].value, needed);
+    bool *needed = ef_kernel_needed(k);
     add_read(k, needed, read);
     free(needed);
 }

@@ -194,6 +194,12 @@ static inline bool ef_knode_moves(const ef_knode *node)
 uint32_t ef_knode_region(const ef_knode *node);
 /* Marks a node and what it needs: operands, and of a loop its body and its conditions. `needed`: by node. */
 void ef_kernel_need(const ef_kernel *kernel, ef_kid id, bool *needed);
+/* By node: whether what the kernel stores needs it. Freed by the caller. */
+bool *ef_kernel_needed(const ef_kernel *kernel);
+/* Whether it has a matrix product, of tiles. */
+bool ef_kernel_has_product(const ef_kernel *kernel);
+/* Whether its blocks differ in work, because masks leave out iterations. */
+bool ef_kernel_is_uneven(const ef_kernel *kernel);
 /* A name of a node's operator. */
 const char *ef_knode_op_name(const ef_knode *node);
 /* The execution structure as text: kernels, iterators, nodes, buffers, without names of values. Two candidates of one

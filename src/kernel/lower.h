@@ -1,5 +1,6 @@
 /* Lowering, private to src/kernel: form.c cuts the program, lower.c makes the nodes of one kernel, reduce.c its loops,
- * wrap.c the kernels of operators that are not tiled, join.c has fewer variables of what it may. */
+ * wrap.c the kernels of operators that are not tiled, merge.c makes one kernel of two, join.c has fewer variables of
+ * what it may. */
 #ifndef EF_KERNEL_LOWER_H
 #define EF_KERNEL_LOWER_H
 
@@ -98,8 +99,8 @@ void ef_loop_find_masks(ef_lowering *l, uint32_t loop, ef_reducer reducer, const
 /* join.c: makes one variable, in this kernel, of variables that it has side by side only. */
 void ef_join_variables(ef_kgraph *graph, ef_kernel *kernel);
 
-/* beside.c: makes one kernel of two that run side by side, where that saves more than a launch. Parameters may be left
- * that no kernel has. */
+/* merge.c: makes one kernel of two, where that saves more than a launch (merge.h). Parameters may be left that no
+ * kernel has. */
 void ef_merge_kernels(ef_kgraph *graph);
 /* order.c: puts kernels that others need not wait for where they can run while these do. */
 void ef_order_kernels(ef_kgraph *graph);

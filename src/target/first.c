@@ -50,21 +50,13 @@ static void add_choices(descent *d)
     }
 }
 
-static bool has_product(const ef_kernel *k)
-{
-    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++)
-        if (ef_kernel_node(k, id)->op == EF_TILE_MATMUL)
-            return true;
-    return false;
-}
-
 /* Kernels without products begin while the ones before them end, and so does the first one, while what ran before the
  * program ends. The blocks of others would take the room of those. */
 static void begin_early(descent *d)
 {
     for (uint32_t i = 0; i < d->g->params.count; i++) {
         const ef_kparam *p = &d->g->params.at[i];
-        if (p->kind == EF_PARAM_OVERLAP && (p->kernel == 0 || !has_product(d->g->kernels.at[p->kernel])))
+        if (p->kind == EF_PARAM_OVERLAP && (p->kernel == 0 || !ef_kernel_has_product(d->g->kernels.at[p->kernel])))
             d->s.value[i] = 1;
     }
 }

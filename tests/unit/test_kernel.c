@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
+#include <time.h>
 
 #include "batch.h"
 #include "codegen/oracle.h"
@@ -618,6 +619,44 @@ static void equal_kernels_have_one_code(void **state)
     ef_ctx_free(ctx);
 }
 
+/* Blocks of a norm, two products and a residual update, one after the other. */
+static void print_blocks(unsigned count, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "program blocks\ndim m = 16\ndim d = 64\ninput x0: f32[m, d]\n");
+    for (unsigned i = 0; i < count; i++)
+        ef_strbuf_printf(out, "dim k%u = 64\ninput U%u: f32[d, k%u]\ninput W%u: f32[k%u, d]\n", i, i, i, i, i);
+    for (unsigned i = 0; i < count; i++)
+        ef_strbuf_printf(out,
+                         "h%u = mul(x%u, rsqrt(add(div(reduce[sum, -1](mul(x%u, x%u)), 64), 1e-05)))\n"
+                         "g%u = tanh(matmul(h%u, U%u))\n"
+                         "%sx%u = add(x%u, matmul(g%u, W%u))\n",
+                         i, i, i, i, i, i, i, i + 1 < count ? "" : "output ", i + 1, i, i, i);
+}
+
+/* What is known of kernels stays known while others become one: seconds of this process, whatever else runs. */
+static void long_chains_take_no_time(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_strbuf text = {0};
+    print_blocks(240, &text);
+    ef_program *program = ef_program_parse(ctx, text.text, text.length, "blocks", &diag);
+    if (!program)
+        fail_msg("%s", diag.text);
+    clock_t start = clock();
+    ef_kgraph *graph = ef_kgraph_new(program, &diag);
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    if (!graph)
+        fail_msg("%s", diag.text);
+    print_message("%u kernels in %.2f s\n", graph->kernels.count, seconds);
+    assert_true(seconds < 8);
+    ef_kgraph_free(graph);
+    ef_program_free(program);
+    ef_strbuf_free(&text);
+    ef_ctx_free(ctx);
+}
+
 static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
 {
     ef_diag diag = {0};
@@ -1199,6 +1238,7 @@ int main(void)
         cmocka_unit_test(kernels_are_cut_at_combination_and_collection),
         cmocka_unit_test(the_tile_of_a_rolling_reduction_is_not_rescaled),
         cmocka_unit_test(masks_leave_out_tiles),
+        cmocka_unit_test(long_chains_take_no_time),
         cmocka_unit_test(equal_kernels_have_one_code),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
