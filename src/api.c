@@ -350,18 +350,8 @@ static void report_search(equiforge_program *program, const ef_search *search, e
 
 static const char *candidate_text(const ef_program *program, ef_dag *dag, const ef_expr *outputs, ef_arena *arena)
 {
-    ef_named *output = ef_arena_alloc(arena, program->outputs * sizeof *output);
-    for (uint32_t i = 0; i < program->outputs; i++)
-        output[i] = (ef_named){program->output[i].name, outputs[i]};
-    ef_program candidate = {.dag = dag,
-                            .name = program->name,
-                            .comment = "",
-                            .inputs = program->inputs,
-                            .input = program->input,
-                            .outputs = program->outputs,
-                            .output = output};
     ef_strbuf text = {0};
-    ef_program_print(&candidate, &text);
+    ef_program_print_form(program, dag, outputs, &text);
     const char *copy = ef_arena_strndup(arena, text.text, text.length);
     ef_strbuf_free(&text);
     return copy;
@@ -580,20 +570,6 @@ equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *t
 
 /* ---- running ---- */
 
-typedef struct {
-    const ef_program *program;
-    const ef_trial_options *options;
-    ef_trial_result *result;
-    ef_diag *diag;
-    ef_trial_status status;
-} run_call;
-
-static void run_deep(void *user)
-{
-    run_call *call = user;
-    call->status = ef_trial(call->program, call->options, call->result, call->diag);
-}
-
 equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
                                equiforge_run_result *result)
 {
@@ -605,9 +581,7 @@ equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_o
                                .seed = options->seed,
                                .check = options->check};
     ef_trial_result trial;
-    run_call call = {program->ir, &wanted, &trial, diag, EF_TRIAL_FAILED};
-    ef_with_deep_stack(run_deep, &call);
-    ef_trial_status status = call.status;
+    ef_trial_status status = ef_trial(program->ir, &wanted, &trial, diag);
     *result = (equiforge_run_result){.us = trial.us,
                                      .rel_l2 = trial.rel_l2,
                                      .inputs = ef_draw_names[trial.draw],

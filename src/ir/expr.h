@@ -65,6 +65,8 @@ ef_program *ef_program_parse_f64(ef_ctx *ctx, const char *text, size_t length, e
 /* Reads a file; refuses what is larger than 8 MiB. */
 ef_program *ef_program_read(ef_ctx *ctx, const char *path, ef_diag *diag);
 void ef_program_print(const ef_program *program, ef_strbuf *out);
+/* Another form of a program: its outputs are computed by these expressions. */
+void ef_program_print_form(const ef_program *program, ef_dag *dag, const ef_expr *output, ef_strbuf *out);
 void ef_program_free(ef_program *program);
 /* One expression as nested text on one line; with_types adds ": type" at the end. */
 void ef_expr_print(const ef_dag *dag, ef_expr e, ef_strbuf *out);

@@ -19,15 +19,6 @@ bool *ef_program_needed(const ef_program *program)
     return needed;
 }
 
-static bool dim_has(const ef_ctx *ctx, ef_dim dim, ef_var var)
-{
-    const ef_var *atom;
-    for (unsigned i = 0, count = ef_dim_atoms(ctx, dim, &atom); i < count; i++)
-        if (atom[i] == var)
-            return true;
-    return false;
-}
-
 /* Whether a part, a twin or the like of the variable stands in the dimension. */
 static bool dim_derives(const ef_ctx *ctx, ef_dim dim, ef_var var)
 {
@@ -39,7 +30,7 @@ static bool dim_derives(const ef_ctx *ctx, ef_dim dim, ef_var var)
                          : info->kind == EF_VAR_NAMED ? 0
                                                       : 1;
         for (unsigned k = 0; k < parts; k++)
-            if (dim_has(ctx, part[k], var) || dim_derives(ctx, part[k], var))
+            if (ef_dim_has(ctx, part[k], var) || dim_derives(ctx, part[k], var))
                 return true;
     }
     return false;
@@ -54,7 +45,7 @@ static const ef_type_info *type_of(const ef_program *p, ef_expr e)
 static bool iota_mixes(const ef_ctx *ctx, ef_dim dim, ef_var var, bool indexed)
 {
     const ef_var *atom;
-    return dim_has(ctx, dim, var) && !(indexed && ef_dim_atoms(ctx, dim, &atom) == 1);
+    return ef_dim_has(ctx, dim, var) && !(indexed && ef_dim_atoms(ctx, dim, &atom) == 1);
 }
 
 /* Whether a node mixes positions along the variable, or knows which one it is at and may not. */
@@ -69,12 +60,12 @@ static bool mixes(const ef_program *p, ef_expr e, ef_var var, bool indexed)
             return true;
     switch (ef_dag_op(p->dag, e)) {
     case EF_IOTA: return iota_mixes(ctx, (ef_dim)attr, var, indexed);
-    case EF_MATMUL: return dim_has(ctx, type_of(p, child[0])->dim[0], var);
-    case EF_REDUCE: return dim_has(ctx, type_of(p, child[0])->dim[ef_attr_reduce_at(attr)], var);
-    case EF_SLICE: return dim_has(ctx, type_of(p, child[0])->dim[ef_slice_index(attr)], var);
+    case EF_MATMUL: return ef_dim_has(ctx, type_of(p, child[0])->dim[0], var);
+    case EF_REDUCE: return ef_dim_has(ctx, type_of(p, child[0])->dim[ef_attr_reduce_at(attr)], var);
+    case EF_SLICE: return ef_dim_has(ctx, type_of(p, child[0])->dim[ef_slice_index(attr)], var);
     case EF_CONCAT:
         for (unsigned i = 0; i < count; i++)
-            if (dim_has(ctx, type_of(p, child[i])->dim[attr], var))
+            if (ef_dim_has(ctx, type_of(p, child[i])->dim[attr], var))
                 return true;
         return false;
     default: return false;
@@ -87,7 +78,7 @@ int ef_independent_place(const ef_ctx *ctx, ef_type type, ef_var var)
     const ef_var *atom;
     int place = info->is_tuple ? -2 : -1;
     for (unsigned d = 0; d < info->rank; d++)
-        if (dim_has(ctx, info->dim[d], var))
+        if (ef_dim_has(ctx, info->dim[d], var))
             place = place == -1 && ef_dim_atoms(ctx, info->dim[d], &atom) == 1 ? (int)(info->rank - 1 - d) : -2;
     return place;
 }
@@ -122,7 +113,7 @@ static bool is_own(const ef_ctx *ctx, uint32_t input, ef_dim dim)
     const ef_var *atom;
     unsigned found = 0, count = ef_dim_atoms(ctx, dim, &atom);
     for (unsigned i = 0; i < count; i++)
-        found += dim_has(ctx, type->dim[0], atom[i]) || dim_has(ctx, type->dim[1], atom[i]);
+        found += ef_dim_has(ctx, type->dim[0], atom[i]) || ef_dim_has(ctx, type->dim[1], atom[i]);
     return found == count;
 }
 

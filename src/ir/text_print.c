@@ -549,3 +549,19 @@ void ef_program_print(const ef_program *program, ef_strbuf *out)
     ef_intern_free(p.taken);
     ef_arena_free(p.arena);
 }
+
+void ef_program_print_form(const ef_program *program, ef_dag *dag, const ef_expr *output, ef_strbuf *out)
+{
+    ef_named *named = ef_xcalloc(program->outputs + 1, sizeof *named);
+    for (uint32_t i = 0; i < program->outputs; i++)
+        named[i] = (ef_named){program->output[i].name, output[i]};
+    ef_program form = {.dag = dag,
+                       .name = program->name,
+                       .comment = "",
+                       .inputs = program->inputs,
+                       .input = program->input,
+                       .outputs = program->outputs,
+                       .output = named};
+    ef_program_print(&form, out);
+    free(named);
+}

@@ -181,6 +181,15 @@ unsigned ef_dim_atoms(const ef_ctx *ctx, ef_dim dim, const ef_var **atoms)
     return (unsigned)(size / sizeof **atoms);
 }
 
+bool ef_dim_has(const ef_ctx *ctx, ef_dim dim, ef_var var)
+{
+    const ef_var *atoms;
+    for (unsigned i = 0, n = ef_dim_atoms(ctx, dim, &atoms); i < n; i++)
+        if (atoms[i] == var)
+            return true;
+    return false;
+}
+
 uint64_t ef_dim_extent(const ef_ctx *ctx, ef_dim dim)
 {
     const ef_var *atoms;
@@ -460,6 +469,24 @@ bool ef_type_cut(const ef_ctx *ctx, const ef_type_info *info, ef_axis axis, ef_p
         }
     }
     return true;
+}
+
+ef_axes ef_type_cutting(ef_ctx *ctx, ef_axes axes, ef_type type)
+{
+    const ef_type_info *t = ef_type_at(ctx, type);
+    const ef_axis *axis;
+    ef_axis kept[EF_MAX_AXES];
+    unsigned count = 0;
+    ef_place place;
+    ef_axes all = 0;
+    for (unsigned i = 0; i < t->fields; i++)
+        all = ef_axes_union(ctx, all, ef_type_cutting(ctx, axes, t->field[i]));
+    if (t->is_tuple)
+        return all;
+    for (unsigned i = 0, n = ef_axes_at(ctx, axes, &axis); i < n; i++)
+        if (ef_type_cut(ctx, t, axis[i], &place) && place.kind == EF_PARTITION)
+            kept[count++] = axis[i];
+    return ef_axes_intern(ctx, kept, count);
 }
 
 /* ---- inputs ---- */

@@ -106,6 +106,7 @@ void ef_concat_resize(ef_ctx *ctx);
 ef_dim ef_dim_of_var(ef_ctx *ctx, ef_var var);
 ef_dim ef_dim_product(ef_ctx *ctx, const ef_var *atoms, unsigned count);    /* EF_NONE: too many atoms, too large */
 unsigned ef_dim_atoms(const ef_ctx *ctx, ef_dim dim, const ef_var **atoms); /* number of variables */
+bool ef_dim_has(const ef_ctx *ctx, ef_dim dim, ef_var var);                 /* as one of them */
 uint64_t ef_dim_extent(const ef_ctx *ctx, ef_dim dim);
 bool ef_dim_is_count(const ef_ctx *ctx, ef_dim dim); /* made by a collection */
 ef_dim ef_dim_slice(ef_ctx *ctx, ef_dim dim, uint32_t start, uint32_t stop);
@@ -144,6 +145,9 @@ ef_axes ef_type_axes(ef_ctx *ctx, ef_type type);
 /* How a view by `axis` would place a tensor of this type: PARTITION(dim) when exactly one dimension begins with the
  * axis's variable, REPLICATE when the variable does not occur. False when the variable occurs twice, or not first. */
 bool ef_type_cut(const ef_ctx *ctx, const ef_type_info *info, ef_axis axis, ef_place *place);
+/* Those of a set that cut something of a type, for a tuple some field: replication says nothing about what is computed.
+ */
+ef_axes ef_type_cutting(ef_ctx *ctx, ef_axes axes, ef_type type);
 
 /* Inputs, by name: one name has one type in a context. EF_NONE and a message when the types differ. */
 uint32_t ef_input_declare(ef_ctx *ctx, const char *name, unsigned length, ef_type type, ef_diag *diag);

@@ -20,7 +20,7 @@ uint64_t ef_sched_times(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &product) || product > HUGE_SIZE ? HUGE_SIZE : product;
 }
 
-static uint32_t find_param(const ef_kgraph *g, ef_axis axis)
+uint32_t ef_sched_param(const ef_kgraph *g, ef_axis axis)
 {
     uint32_t found = EF_NONE;
     for (uint32_t i = 0; i < g->params.count; i++)
@@ -36,7 +36,7 @@ unsigned ef_sched_parts(const ef_kgraph *g, const ef_schedule *s, ef_axis axis, 
     unsigned runs = 0;
     for (uint32_t i = 0; i < g->parts.count; i++)
         parts = g->parts.at[i].axis == axis ? &g->parts.at[i] : parts;
-    uint64_t tile = parts ? s->value[find_param(g, axis)] : 1;
+    uint64_t tile = parts ? s->value[ef_sched_param(g, axis)] : 1;
     for (unsigned i = 0; parts && i < parts->runs; i++) {
         uint64_t first = parts->run[i].from / tile, end = (parts->run[i].to - 1) / tile + 1;
         uint64_t before = runs ? run[runs - 1].first + run[runs - 1].count : 0;
@@ -66,9 +66,9 @@ uint64_t ef_sched_var(const ef_kgraph *g, const ef_schedule *s, ef_var var)
     if (runs)
         return count_parts(run, runs);
     uint64_t whole = ef_sched_var(g, s, ef_axis_var(info->axis));
-    uint32_t param = find_param(g, info->axis);
-    if (ef_axis_level(info->axis) > 0 && find_param(g, ef_axis_of(ef_axis_var(info->axis), 0)) != EF_NONE)
-        whole = least(whole, s->value[find_param(g, ef_axis_of(ef_axis_var(info->axis), 0))]);
+    uint32_t param = ef_sched_param(g, info->axis);
+    if (ef_axis_level(info->axis) > 0 && ef_sched_param(g, ef_axis_of(ef_axis_var(info->axis), 0)) != EF_NONE)
+        whole = least(whole, s->value[ef_sched_param(g, ef_axis_of(ef_axis_var(info->axis), 0))]);
     uint64_t tile = param == EF_NONE ? whole : least(s->value[param], whole);
     return (whole + tile - 1) / tile;
 }

@@ -39,6 +39,10 @@ unsigned ef_schedule_domain(const ef_kgraph *graph, ef_backend backend, uint32_t
 /* The value of a kernel's parameter that is no tile extent. */
 uint64_t ef_sched_value(const ef_kgraph *graph, const ef_schedule *schedule, uint32_t kernel, ef_param_kind kind);
 
+/* The parameter that is the extent of tiles along an axis, that of all kernels before any kernel's; EF_NONE: none is.
+ */
+uint32_t ef_sched_param(const ef_kgraph *graph, ef_axis axis);
+
 /* Sizes under a schedule. */
 uint64_t ef_sched_var(const ef_kgraph *graph, const ef_schedule *schedule, ef_var var);
 uint64_t ef_sched_dim(const ef_kgraph *graph, const ef_schedule *schedule, ef_dim dim);

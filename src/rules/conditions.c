@@ -22,15 +22,6 @@ static ef_dim dim_at(const ef_type_info *t, uint64_t index)
     return index < t->rank ? t->dim[index] : EF_UNIT;
 }
 
-static bool dim_has(ef_ctx *ctx, ef_dim dim, ef_var var)
-{
-    const ef_var *atoms;
-    for (unsigned i = 0, n = ef_dim_atoms(ctx, dim, &atoms); i < n; i++)
-        if (atoms[i] == var)
-            return true;
-    return false;
-}
-
 static bool tensor(const ef_scope *scope, const ef_condition_arg *a)
 {
     return a->type && !info_of(scope, a)->is_tuple;
@@ -105,7 +96,7 @@ CONDITION(over)
         return a[2].attr == EF_FIRST;
     ef_dim dim = a[2].attr == EF_FIRST ? EF_UNIT : dim_at(info_of(scope, &a[1]), a[2].attr);
     for (unsigned i = 0, total = ef_axes_at(scope->ctx, (ef_axes)a[0].attr, &axis); i < total; i++)
-        if (dim_has(scope->ctx, dim, ef_axis_var(axis[i])))
+        if (ef_dim_has(scope->ctx, dim, ef_axis_var(axis[i])))
             found[count++] = axis[i];
     *out = ef_axes_intern(scope->ctx, found, count);
     return true;

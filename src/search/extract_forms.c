@@ -80,30 +80,12 @@ static ef_form form_of(ef_op op, uint64_t attr, const ef_form *x, unsigned count
     }
 }
 
-/* The axes of a set that cut something of a type: replication says nothing about what is computed. */
-static ef_axes cutting(ef_extractor *x, ef_axes axes, ef_type type)
-{
-    const ef_type_info *t = ef_type_at(x->ctx, type);
-    const ef_axis *axis;
-    ef_axis kept[EF_MAX_AXES];
-    unsigned count = 0;
-    ef_place place;
-    ef_axes all = 0;
-    for (unsigned i = 0; i < t->fields; i++)
-        all = ef_axes_union(x->ctx, all, cutting(x, axes, t->field[i]));
-    if (t->is_tuple)
-        return all;
-    for (unsigned i = 0, n = ef_axes_at(x->ctx, axes, &axis); i < n; i++)
-        if (ef_type_cut(x->ctx, t, axis[i], &place) && place.kind == EF_PARTITION)
-            kept[count++] = axis[i];
-    return ef_axes_intern(x->ctx, kept, count);
-}
-
 /* The number that says what a load loads, and how it is cut. */
 static uint64_t load_key(ef_extractor *x, const ef_option *o)
 {
     ef_slot_id stored = x->child.at[o->first];
-    ef_axes axes = o->node == EF_NONE ? 0 : cutting(x, (ef_axes)ef_option_attr(x, o), ef_slot_type(x, stored));
+    ef_axes axes =
+        o->node == EF_NONE ? 0 : ef_type_cutting(x->ctx, (ef_axes)ef_option_attr(x, o), ef_slot_type(x, stored));
     return (uint64_t)axes << 32 | x->slots.at[stored].class;
 }
 

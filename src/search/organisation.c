@@ -33,25 +33,6 @@ static bool tensor_level(const walk *w, ef_expr e)
     return ef_type_axes(w->ctx, ef_dag_type(w->dag, e)) == 0;
 }
 
-/* The axes of a set that cut something of a type. */
-static ef_axes cutting(ef_ctx *ctx, ef_axes axes, ef_type type)
-{
-    const ef_type_info *t = ef_type_at(ctx, type);
-    const ef_axis *axis;
-    ef_axis kept[EF_MAX_AXES];
-    unsigned count = 0;
-    ef_place place;
-    ef_axes all = 0;
-    for (unsigned i = 0; i < t->fields; i++)
-        all = ef_axes_union(ctx, all, cutting(ctx, axes, t->field[i]));
-    if (t->is_tuple)
-        return all;
-    for (unsigned i = 0, n = ef_axes_at(ctx, axes, &axis); i < n; i++)
-        if (ef_type_cut(ctx, t, axis[i], &place) && place.kind == EF_PARTITION)
-            kept[count++] = axis[i];
-    return ef_axes_intern(ctx, kept, count);
-}
-
 static bool moves(ef_op op)
 {
     return op == EF_TRANSPOSE || op == EF_RESHAPE || op == EF_BROADCAST || op == EF_SLICE || op == EF_GET;
@@ -65,7 +46,7 @@ static uint64_t organise_view(walk *w, ef_expr e, ef_axes axes)
     unsigned count = ef_dag_children(w->dag, e, &child);
     if (op == EF_VIEW)
         return organise_view(w, child[0], ef_axes_union(w->ctx, axes, (ef_axes)ef_dag_attr(w->dag, e)));
-    axes = cutting(w->ctx, axes, ef_dag_type(w->dag, e));
+    axes = ef_type_cutting(w->ctx, axes, ef_dag_type(w->dag, e));
     if (moves(op) && count == 1)
         return mix(mix(organise_view(w, child[0], axes), op), ef_dag_attr(w->dag, e));
     return axes ? mix(organise(w, e), axes + UINT64_C(1001)) : organise(w, e);

@@ -53,20 +53,11 @@ static bool tensor_level(ef_egraph *g, ef_id class)
     return ef_type_axes(g->ctx, ef_egraph_type(g, class)) == 0;
 }
 
-static bool dim_has(ef_ctx *ctx, ef_dim dim, ef_var var)
-{
-    const ef_var *atoms;
-    for (unsigned i = 0, n = ef_dim_atoms(ctx, dim, &atoms); i < n; i++)
-        if (atoms[i] == var)
-            return true;
-    return false;
-}
-
 static bool type_has(ef_egraph *g, ef_id class, ef_var var)
 {
     const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, class));
     for (unsigned i = 0; i < t->rank; i++)
-        if (dim_has(g->ctx, t->dim[i], var))
+        if (ef_dim_has(g->ctx, t->dim[i], var))
             return true;
     return false;
 }
@@ -74,7 +65,7 @@ static bool type_has(ef_egraph *g, ef_id class, ef_var var)
 static bool dimension_has(ef_egraph *g, ef_id class, unsigned index, ef_var var)
 {
     const ef_type_info *t = ef_type_at(g->ctx, ef_egraph_type(g, class));
-    return !t->is_tuple && index < t->rank && dim_has(g->ctx, t->dim[index], var);
+    return !t->is_tuple && index < t->rank && ef_dim_has(g->ctx, t->dim[index], var);
 }
 
 /* Whether a node needs a dimension of this variable whole: it reduces or contracts it, or takes parts of it or makes it

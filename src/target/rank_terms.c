@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernel/schedule.h"
 #include "support/vec.h"
 #include "target/reads.h"
 
@@ -38,24 +39,13 @@ static ef_term of_param(uint32_t param)
     return t;
 }
 
-/* The parameter that cuts an axis in all kernels, or in some. */
-static uint32_t find_param(const ef_kgraph *g, ef_axis axis)
-{
-    uint32_t found = EF_NONE;
-    for (uint32_t i = 0; i < g->params.count; i++)
-        if (g->params.at[i].kind == EF_PARAM_TILE && g->params.at[i].axis == axis &&
-            (found == EF_NONE || g->params.at[i].kernel == EF_NONE))
-            found = i;
-    return found;
-}
-
 static ef_term of_var(const ef_kgraph *g, ef_var var)
 {
     const ef_var_info *info = ef_var_at(g->ctx, var);
     if (info->kind != EF_VAR_COUNT)
         return constant((double)info->extent);
     ef_term t = of_var(g, ef_axis_var(info->axis));
-    uint32_t param = find_param(g, info->axis), block = find_param(g, ef_axis_of(ef_axis_var(info->axis), 0));
+    uint32_t param = ef_sched_param(g, info->axis), block = ef_sched_param(g, ef_axis_of(ef_axis_var(info->axis), 0));
     if (ef_axis_level(info->axis) > 0 && block != EF_NONE)
         t = of_param(block);
     ef_term tile = param == EF_NONE ? t : of_param(param);

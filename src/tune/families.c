@@ -186,22 +186,10 @@ void ef_family_program(const ef_families *families, uint32_t family, ef_strbuf *
 {
     const ef_family *f = &families->list.at[family];
     const ef_program *program = families->program;
-    if (family == 0) {
+    if (family == 0)
         ef_program_print(program, out);
-        return;
-    }
-    ef_named *output = ef_xcalloc(program->outputs + 1, sizeof *output);
-    for (uint32_t i = 0; i < program->outputs; i++)
-        output[i] = (ef_named){program->output[i].name, f->output[i]};
-    ef_program candidate = {.dag = f->dag,
-                            .name = program->name,
-                            .comment = "",
-                            .inputs = program->inputs,
-                            .input = program->input,
-                            .outputs = program->outputs,
-                            .output = output};
-    ef_program_print(&candidate, out);
-    free(output);
+    else
+        ef_program_print_form(program, f->dag, f->output, out);
 }
 
 /* ---- all families ---- */
