@@ -54,11 +54,33 @@ static ef_dn truncated(ef_aten *c, ef_dn x)
     return ef_dn_select(c->draft, ef_n(c, EF_LT, x, 0), ceiling(c, x), ef_u(c, EF_FLOOR, x));
 }
 
-/* log(1 + exp(x)) without overflow. */
+/* Near 0, where 1 would be taken from what is nearly 1, 2 t / (1 - t) with t = tanh(x / 2). */
+static ef_dn exp_minus_one(ef_aten *c, ef_dn x)
+{
+    ef_dn t = ef_u(c, EF_TANH, ef_n(c, EF_MUL, x, 0.5));
+    ef_dn near = ef_b(c, EF_DIV, ef_n(c, EF_MUL, t, 2), ef_dn_from(c->draft, EF_SUB, 1, t));
+    ef_dn far = ef_n(c, EF_SUB, ef_u(c, EF_EXP, x), 1);
+    return ef_dn_select(c->draft, ef_n(c, EF_LT, ef_u(c, EF_ABS, x), 0.5), near, far);
+}
+
+/* Near 0, where 1 + x has few digits of x, the series of 2 artanh(s) with s = x / (2 + x): below 1/4 it ends with an
+ * error of 3e-15 of it. */
+static ef_dn log_of_one_plus(ef_aten *c, ef_dn x)
+{
+    ef_dn s = ef_b(c, EF_DIV, x, ef_n(c, EF_ADD, x, 2)), square = ef_b(c, EF_MUL, s, s);
+    ef_dn series = ef_n(c, EF_MUL, square, 1.0 / 13);
+    for (int odd = 11; odd > 1; odd -= 2)
+        series = ef_b(c, EF_MUL, square, ef_n(c, EF_ADD, series, 1.0 / odd));
+    ef_dn near = ef_b(c, EF_MUL, ef_n(c, EF_MUL, s, 2), ef_n(c, EF_ADD, series, 1));
+    ef_dn far = ef_u(c, EF_LOG, ef_n(c, EF_ADD, x, 1));
+    return ef_dn_select(c->draft, ef_n(c, EF_LT, ef_u(c, EF_ABS, x), 0.25), near, far);
+}
+
+/* log(1 + exp(x)) without overflow, and with all digits where it is small. */
 static ef_dn softplus(ef_aten *c, ef_dn x)
 {
     ef_dn tail = ef_u(c, EF_EXP, ef_u(c, EF_NEG, ef_u(c, EF_ABS, x)));
-    return ef_b(c, EF_ADD, relu(c, x), ef_u(c, EF_LOG, ef_n(c, EF_ADD, tail, 1)));
+    return ef_b(c, EF_ADD, relu(c, x), log_of_one_plus(c, tail));
 }
 
 /* ---- one operand ---- */
@@ -91,7 +113,6 @@ enum {
     LOG10,
     LOG1P,
     EXPM1,
-    ERFC,
     TAN,
     CEIL,
     TRUNC,
@@ -99,28 +120,6 @@ enum {
     LOGSIGMOID,
     SINC
 };
-
-/* Near 0, where 1 would be taken from what is nearly 1, 2 t / (1 - t) with t = tanh(x / 2). */
-static ef_dn exp_minus_one(ef_aten *c, ef_dn x)
-{
-    ef_dn t = ef_u(c, EF_TANH, ef_n(c, EF_MUL, x, 0.5));
-    ef_dn near = ef_b(c, EF_DIV, ef_n(c, EF_MUL, t, 2), ef_dn_from(c->draft, EF_SUB, 1, t));
-    ef_dn far = ef_n(c, EF_SUB, ef_u(c, EF_EXP, x), 1);
-    return ef_dn_select(c->draft, ef_n(c, EF_LT, ef_u(c, EF_ABS, x), 0.5), near, far);
-}
-
-/* Near 0, where 1 + x has few digits of x, the series of 2 artanh(s) with s = x / (2 + x): below 1/4 it ends with an
- * error of 3e-15 of it. */
-static ef_dn log_of_one_plus(ef_aten *c, ef_dn x)
-{
-    ef_dn s = ef_b(c, EF_DIV, x, ef_n(c, EF_ADD, x, 2)), square = ef_b(c, EF_MUL, s, s);
-    ef_dn series = ef_n(c, EF_MUL, square, 1.0 / 13);
-    for (int odd = 11; odd > 1; odd -= 2)
-        series = ef_b(c, EF_MUL, square, ef_n(c, EF_ADD, series, 1.0 / odd));
-    ef_dn near = ef_b(c, EF_MUL, ef_n(c, EF_MUL, s, 2), ef_n(c, EF_ADD, series, 1));
-    ef_dn far = ef_u(c, EF_LOG, ef_n(c, EF_ADD, x, 1));
-    return ef_dn_select(c->draft, ef_n(c, EF_LT, ef_u(c, EF_ABS, x), 0.25), near, far);
-}
 
 static bool lower_formula(ef_aten *c, int formula)
 {
@@ -140,14 +139,13 @@ static bool lower_formula(ef_aten *c, int formula)
     case HARDSIGMOID: y = ef_n(c, EF_DIV, clamp(c, ef_n(c, EF_ADD, x, 3), 0, 6), 6); break;
     case SELU: {
         const double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
-        ef_dn low = ef_n(c, EF_MUL, ef_n(c, EF_SUB, ef_u(c, EF_EXP, ef_n(c, EF_MIN, x, 0)), 1), alpha);
+        ef_dn low = ef_n(c, EF_MUL, exp_minus_one(c, ef_n(c, EF_MIN, x, 0)), alpha);
         y = ef_n(c, EF_MUL, ef_b(c, EF_ADD, relu(c, x), low), scale);
         break;
     }
     case LOG10: y = ef_n(c, EF_DIV, ef_u(c, EF_LOG, x), log(10)); break;
     case LOG1P: y = log_of_one_plus(c, x); break;
     case EXPM1: y = exp_minus_one(c, x); break;
-    case ERFC: y = ef_dn_from(c->draft, EF_SUB, 1, ef_u(c, EF_ERF, x)); break;
     case TAN: y = ef_b(c, EF_DIV, ef_u(c, EF_SIN, x), ef_u(c, EF_COS, x)); break;
     case CEIL: y = ceiling(c, x); break;
     case TRUNC: y = truncated(c, x); break;
@@ -207,8 +205,7 @@ static bool lower_elu(ef_aten *c, int celu)
 {
     double alpha = ef_aten_number(c, "alpha", 1, 1), scale = celu ? 1 : ef_aten_number(c, "scale", 2, 1);
     double input_scale = celu ? 1 / alpha : ef_aten_number(c, "input_scale", 3, 1);
-    ef_dn x = self(c), low = ef_u(c, EF_EXP, scaled(c, ef_n(c, EF_MIN, x, 0), input_scale));
-    low = scaled(c, ef_n(c, EF_SUB, low, 1), alpha);
+    ef_dn x = self(c), low = scaled(c, exp_minus_one(c, scaled(c, ef_n(c, EF_MIN, x, 0), input_scale)), alpha);
     return give(c, scaled(c, ef_dn_select(c->draft, ef_n(c, EF_GT, x, 0), x, low), scale));
 }
 
@@ -391,12 +388,14 @@ static bool lower_bitwise(ef_aten *c, int op)
     return lower_logic(c, op);
 }
 
+/* The larger one where that is infinite: infinity less itself is none. */
 static bool lower_logaddexp(ef_aten *c, int param)
 {
     (void)param;
     ef_dn a = self(c), b = number(c, "other", 1), high = ef_b(c, EF_MAX, a, b);
-    ef_dn sum = ef_b(c, EF_ADD, ef_u(c, EF_EXP, ef_b(c, EF_SUB, a, high)), ef_u(c, EF_EXP, ef_b(c, EF_SUB, b, high)));
-    return give(c, ef_b(c, EF_ADD, high, ef_u(c, EF_LOG, sum)));
+    ef_dn tail = ef_u(c, EF_EXP, ef_u(c, EF_NEG, ef_u(c, EF_ABS, ef_b(c, EF_SUB, a, b))));
+    ef_dn infinite = ef_n(c, EF_EQ, ef_u(c, EF_ABS, high), INFINITY);
+    return give(c, ef_dn_select(c->draft, infinite, high, ef_b(c, EF_ADD, high, log_of_one_plus(c, tail))));
 }
 
 /* ---- three operands ---- */
@@ -504,7 +503,6 @@ const ef_aten_row ef_aten_pointwise[] = {
     {"log10", lower_formula, LOG10, EF_FRESH},
     {"log1p", lower_formula, LOG1P, EF_FRESH},
     {"expm1", lower_formula, EXPM1, EF_FRESH},
-    {"erfc", lower_formula, ERFC, EF_FRESH},
     {"tan", lower_formula, TAN, EF_FRESH},
     {"ceil", lower_formula, CEIL, EF_FRESH},
     {"trunc", lower_formula, TRUNC, EF_FRESH},
