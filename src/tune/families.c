@@ -3,11 +3,14 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "egraph/runner.h"
+#include "support/deepstack.h"
 #include "support/interrupt.h"
+#include "support/processors.h"
 #include "target/cost.h"
 #include "target/first.h"
 
@@ -315,15 +318,36 @@ static bool take_estimates(ef_family *f, uint32_t threads)
     return true;
 }
 
+typedef struct {
+    ef_families *all;
+    const ef_families_options *options;
+    double until;
+    atomic_uint next;
+} ranking;
+
+/* The work of a thread. First schedules and costs only read what families share. */
+static void rank_families(void *user)
+{
+    ranking *r = user;
+    for (uint32_t i = r->next++; i < r->all->list.count; i = r->next++) {
+        ef_family *f = &r->all->list.at[i];
+        if (ef_interrupted() || ef_seconds() > r->until || !take_estimates(f, r->options->threads))
+            f->estimate += UNRANKED;
+    }
+}
+
 /* Puts families in the order of what they could take on the device (paper, section 6.2). One that cannot be ranked, or
  * not before the time is over, comes after the others, in the order of extraction. */
 static void rank(ef_families *all, const ef_families_options *options, double until)
 {
-    for (uint32_t i = 1; i < all->list.count && all->list.at[i].target; i++)
-        if (ef_interrupted() || ef_seconds() > until || !take_estimates(&all->list.at[i], options->threads))
-            all->list.at[i].estimate += UNRANKED;
-    if (all->list.count > 2 && all->list.at[1].target)
-        qsort(all->list.at + 1, all->list.count - 1, sizeof *all->list.at, fastest_first);
+    if (all->list.count < 2 || !all->list.at[1].target)
+        return;
+    ranking r = {.all = all, .options = options, .until = until, .next = 1};
+    unsigned most = all->list.count - 1, processors = ef_processors();
+    unsigned threads = !all->list.at[1].target->gpu ? 1 : processors < most ? processors : most; /* GLPK wants one */
+    ef_with_deep_stacks(threads, rank_families, &r);
+    if (most > 1)
+        qsort(all->list.at + 1, most, sizeof *all->list.at, fastest_first);
 }
 
 /* Whether two families have the same kernels but for one. */

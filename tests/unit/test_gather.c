@@ -1,5 +1,7 @@
 /* Gathering candidates: what several threads find is what one finds, and comes out of their contexts as it was. */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +18,7 @@
 #include "search/extract.h"
 #include "support/interrupt.h"
 #include "target/target.h"
+#include "tune/families.h"
 #include "tune/gather.h"
 
 static ef_program *read_program(ef_ctx *ctx, const char *path)
@@ -210,6 +213,54 @@ static void test_threads_find_the_same(void **state)
     }
 }
 
+/* ---- families ---- */
+
+static ef_families *families_of(ef_program *program, unsigned processors)
+{
+    ef_diag diag = {0};
+    cpu_set_t all, some;
+    ef_families_options options = {.saturation_s = 100,
+                                   .extraction_s = 100,
+                                   .keep = 30,
+                                   .backend = EF_BACKEND_TRITON,
+                                   .threads = 1,
+                                   .target = "h200"};
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&some);
+    for (int i = 0; i < CPU_SETSIZE && (unsigned)CPU_COUNT(&some) < processors; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &some);
+    assert_int_equal(sched_setaffinity(0, sizeof some, &some), 0);
+    ef_families *families = ef_families_new(program, &options, &diag);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    if (!families)
+        fail_msg("%s", diag.text);
+    return families;
+}
+
+/* Families that several threads rank have the same order, estimates and first schedules. */
+static void test_threads_rank_alike(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"tests/programs/rmsnorm_linear_b16.ef", "tests/programs/variants/softcap.ef"};
+    for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
+        ef_ctx *ctx = ef_ctx_new();
+        ef_program *program = read_program(ctx, files[i]);
+        ef_families *one = families_of(program, 1), *several = families_of(program, 4);
+        assert_true(one->gathered->searches.at[0].complete && several->gathered->searches.at[0].complete);
+        assert_true(one->list.count > 3 && one->list.count == several->list.count);
+        for (uint32_t k = 0; k < one->list.count; k++) {
+            const ef_family *f = &one->list.at[k], *g = &several->list.at[k];
+            assert_true(f->hash == g->hash && f->estimate == g->estimate);
+            assert_memory_equal(f->schedule.value, g->schedule.value, f->schedule.count * sizeof *f->schedule.value);
+        }
+        ef_families_free(one);
+        ef_families_free(several);
+        ef_program_free(program);
+        ef_ctx_free(ctx);
+    }
+}
+
 /* ---- limits ---- */
 
 typedef struct {
@@ -270,9 +321,9 @@ static void test_limits_are_of_all_searches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contexts_are_copied),        cmocka_unit_test(test_unknown_names_are_not_carried),
-        cmocka_unit_test(test_threads_find_the_same),      cmocka_unit_test(test_threads_are_interrupted),
-        cmocka_unit_test(test_limits_are_of_all_searches),
+        cmocka_unit_test(test_contexts_are_copied),     cmocka_unit_test(test_unknown_names_are_not_carried),
+        cmocka_unit_test(test_threads_find_the_same),   cmocka_unit_test(test_threads_rank_alike),
+        cmocka_unit_test(test_threads_are_interrupted), cmocka_unit_test(test_limits_are_of_all_searches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
