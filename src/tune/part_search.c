@@ -123,9 +123,9 @@ static void describe(ef_part_search *to, const ef_part *part, const ef_search *s
                                       .original = to->found->original};
 }
 
-/* Searches a part within a share of what its thread has left, from which it takes the time that it needs. In vain when
- * nothing is left. */
-static void search_part(const searching *s, uint32_t part, double share, allowance *left, ef_part_search *to)
+/* Searches a part within a share of what its thread has left for so many, from which it takes the time that it needs.
+ * In vain when nothing is left. */
+static void search_part(const searching *s, uint32_t part, uint32_t rounds, allowance *left, ef_part_search *to)
 {
     const ef_part_searches *job = s->job;
     const ef_gather_options *o = job->options;
@@ -137,10 +137,10 @@ static void search_part(const searching *s, uint32_t part, double share, allowan
                                               : several     ? PART_NODES
                                                             : 0,
                                 .time_limit =
-                                    fmin(fmin(left->saturation_s, most) * share, several ? SATURATION_S : INFINITY),
+                                    fmin(fmin(left->saturation_s, most) / rounds, several ? SATURATION_S : INFINITY),
                                 .memory_limit = MEMORY / s->threads};
     ef_extract_options wanted = {.compaction = EF_COMPACT_EARLY,
-                                 .time_limit = fmin(fmin(left->extraction_s, most) * share, EXTRACTION_S),
+                                 .time_limit = fmin(fmin(left->extraction_s, most) / rounds, EXTRACTION_S),
                                  .state_limit = o->state_limit,
                                  .keep = job->keep,
                                  .rates = o->rates,
@@ -183,10 +183,11 @@ static void search_parts(void *user)
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
+        uint32_t rounds = 1 + (left - 1) / s->threads;
         s->stage[part] = RUNNING;
         pthread_mutex_unlock(&s->lock);
         ef_part_search result = {0};
-        search_part(s, part, 1.0 / (1 + (left - 1) / s->threads), &own, &result);
+        search_part(s, part, rounds, &own, &result);
         result.done = true;
         pthread_mutex_lock(&s->lock);
         s->job->search[part] = result;

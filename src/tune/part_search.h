@@ -35,9 +35,9 @@ typedef struct {
 
 /* The searches until so many partitions are of use, or there are no more, or the work is interrupted. Returns how many
  * ran at once at most. The program's context must not be changed meanwhile. */
-unsigned ef_part_searches_run(const ef_part_searches *searches);
+unsigned ef_part_searches_run(const ef_part_searches *job);
 /* Whether every part of a partition was searched and has candidates other than itself. */
-bool ef_part_searches_useful(const ef_part_searches *searches, uint32_t partition);
+bool ef_part_searches_useful(const ef_part_searches *job, uint32_t partition);
 /* Carries what a search found into the program's context. */
 void ef_part_search_bring(ef_part_search *search, ef_ctx *ctx, ef_diag *diag);
 void ef_part_search_free(ef_part_search *search);
