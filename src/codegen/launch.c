@@ -137,6 +137,16 @@ typedef struct {
 /* Launching a graph costs the host as much as a third of one kernel, however many are in it. */
 typedef enum { GRAPH_NONE, GRAPH_READY, GRAPH_IMPOSSIBLE } graph_state;
 
+/* A graph that can be launched. Results of a loop come to lie at two or three addresses in turns: there is an instance
+ * for each, whose parameters are not set anew. */
+enum { INSTANCES = 4 };
+
+typedef struct {
+    void *exec;
+    uint64_t *set; /* the addresses that it has */
+    uint64_t used; /* the last call */
+} instance;
+
 struct ef_launches {
     void *context, *stream;
     uint32_t addresses;
@@ -145,8 +155,11 @@ struct ef_launches {
     EF_VEC(entry) entries;
     EF_VEC(parameter) parameters;
     graph_state state;
-    void *graph, *exec;
-    uint64_t *set; /* the addresses that the graph has */
+    void *graph;
+    uint64_t *built; /* the addresses that the graph was made with */
+    instance instances[INSTANCES];
+    uint32_t made;  /* instances */
+    uint64_t calls; /* of the graph */
 };
 
 ef_launches *ef_launches_new(const ef_launch_place *place, ef_diag *diag)
@@ -169,18 +182,21 @@ ef_launches *ef_launches_new(const ef_launch_place *place, ef_diag *diag)
     list->addresses = place->addresses;
     list->captured = place->captured;
     list->state = driver.graphs && !place->captured ? GRAPH_NONE : GRAPH_IMPOSSIBLE;
-    list->set = ef_xcalloc(place->addresses + 1, sizeof *list->set);
+    list->built = ef_xcalloc(place->addresses + 1, sizeof *list->built);
     pthread_mutex_init(&list->turn, NULL);
     return list;
 }
 
 static void forget_graph(ef_launches *list)
 {
-    if (list->exec)
-        driver.exec_free(list->exec);
+    for (uint32_t i = 0; i < list->made; i++) {
+        driver.exec_free(list->instances[i].exec);
+        free(list->instances[i].set);
+    }
     if (list->graph)
         driver.graph_free(list->graph);
-    list->exec = list->graph = NULL;
+    list->made = 0;
+    list->graph = NULL;
 }
 
 void ef_launches_free(ef_launches *list)
@@ -189,7 +205,7 @@ void ef_launches_free(ef_launches *list)
         return;
     forget_graph(list);
     pthread_mutex_destroy(&list->turn);
-    free(list->set);
+    free(list->built);
     for (uint32_t i = 0; i < list->parameters.count; i++)
         free(list->parameters.at[i].map);
     ef_vec_free(&list->entries);
@@ -310,6 +326,33 @@ static cu_node node_of(const ef_launches *list, const entry *e, void **pointer)
                      .context = list->context};
 }
 
+/* A list without addresses may be called with none. */
+static void copy(const ef_launches *list, uint64_t *to, const uint64_t *address)
+{
+    for (uint32_t i = 0; i < list->addresses; i++)
+        to[i] = address[i];
+}
+
+static bool has(const ef_launches *list, const instance *x, const uint64_t *address)
+{
+    for (uint32_t i = 0; i < list->addresses; i++)
+        if (x->set[i] != address[i])
+            return false;
+    return true;
+}
+
+/* With the addresses that the graph was made with. NULL when the driver refuses. */
+static instance *new_instance(ef_launches *list)
+{
+    instance x = {0};
+    if (driver.graph_instantiate(&x.exec, list->graph, 0) != 0)
+        return NULL;
+    x.set = ef_xcalloc(list->addresses + 1, sizeof *x.set);
+    copy(list, x.set, list->built);
+    list->instances[list->made] = x;
+    return &list->instances[list->made++];
+}
+
 /* A chain of kernels. */
 static bool build_graph(ef_launches *list, const uint64_t *address)
 {
@@ -331,21 +374,29 @@ static bool build_graph(ef_launches *list, const uint64_t *address)
             return false;
         before = e->node;
     }
-    return before && driver.graph_instantiate(&list->exec, list->graph, 0) == 0;
+    copy(list, list->built, address);
+    return before && new_instance(list);
 }
 
-/* What the graph has now. A list without addresses may be called with none. */
-static void remember(ef_launches *list, const uint64_t *address)
+/* That which has these addresses, else a new one, else that which was not used for longest. */
+static instance *instance_for(ef_launches *list, const uint64_t *address)
 {
-    for (uint32_t i = 0; i < list->addresses; i++)
-        list->set[i] = address[i];
+    instance *oldest = &list->instances[0];
+    for (uint32_t i = 0; i < list->made; i++) {
+        instance *x = &list->instances[i];
+        if (has(list, x, address))
+            return x;
+        oldest = x->used < oldest->used ? x : oldest;
+    }
+    instance *made = list->made < INSTANCES ? new_instance(list) : NULL;
+    return made ? made : oldest;
 }
 
-static bool has_other_addresses(const ef_launches *list, const entry *e, const uint64_t *address)
+static bool has_other_addresses(const ef_launches *list, const instance *x, const entry *e, const uint64_t *address)
 {
     for (uint32_t i = 0; i < e->count; i++) {
         const parameter *p = &list->parameters.at[e->first + i];
-        if (!p->fixed && address[p->which] != list->set[p->which])
+        if (!p->fixed && address[p->which] != x->set[p->which])
             return true;
     }
     return false;
@@ -355,20 +406,22 @@ static bool has_other_addresses(const ef_launches *list, const entry *e, const u
 static int launch_graph(ef_launches *list, const uint64_t *address)
 {
     void *pointer[EF_LAUNCH_PARAMETERS];
+    instance *x = instance_for(list, address);
     for (uint32_t i = 0; i < list->entries.count; i++) {
         entry *e = &list->entries.at[i];
-        if (is_empty(e) || !has_other_addresses(list, e, address))
+        if (is_empty(e) || !has_other_addresses(list, x, e, address))
             continue;
         int result = point(list, e, address, pointer);
         cu_node node = node_of(list, e, pointer);
-        result = result ? result : driver.graph_set(list->exec, e->node, &node);
+        result = result ? result : driver.graph_set(x->exec, e->node, &node);
         if (result) {
             list->state = GRAPH_IMPOSSIBLE; /* some nodes have the new addresses, others do not */
             return launch_each(list, address);
         }
     }
-    remember(list, address);
-    return driver.graph_launch(list->exec, list->stream);
+    copy(list, x->set, address);
+    x->used = ++list->calls;
+    return driver.graph_launch(x->exec, list->stream);
 }
 
 /* The first call of a list launches its kernels one by one: what is wrong with them shows as the driver's error for
@@ -380,7 +433,6 @@ static int launch_all(ef_launches *list, const uint64_t *address)
     int result = launch_each(list, address);
     if (result == 0 && list->state == GRAPH_NONE) {
         list->state = build_graph(list, address) ? GRAPH_READY : GRAPH_IMPOSSIBLE;
-        remember(list, address);
         if (list->state == GRAPH_IMPOSSIBLE)
             forget_graph(list);
     }

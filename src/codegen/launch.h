@@ -3,8 +3,8 @@
  * What compiled the kernels (Triton, in Python) would launch each by itself, and look at every argument again each
  * time, which costs more than most kernels take. Here a list is recorded once; a call fills in the addresses of the
  * tensors that differ from call to call and hands all launches to NVIDIA's driver: from the second call on as one CUDA
- * graph, which costs the host less than one launch does, where the driver can (CUDA 12.3). The driver, libcuda.so.1, is
- * opened when it is first needed: nothing is linked with it. */
+ * graph, which costs the host less than one launch does, where the driver can (CUDA 12.3); addresses that come in turns
+ * are not set anew. The driver, libcuda.so.1, is opened when it is first needed: nothing is linked with it. */
 #ifndef EF_CODEGEN_LAUNCH_H
 #define EF_CODEGEN_LAUNCH_H
 

@@ -119,8 +119,10 @@ def test_host_time():
     (quick,), (kernels,), w = fast._quick, fast._runner.kernels, fast.w
     (launch,), check, y = kernels.calls.values(), quick.__globals__["check"], torch.empty_like(x)
     module, temps = kernels.module, [torch.empty_like(x) for _ in range(2)]
+    kept = [fast(x)]
     parts = {
         "module": lambda: fast(x),
+        "module, results at two addresses in turns": lambda: kept.append(fast(x)) or kept.pop(0),
         "what it runs, of a call like an earlier one": lambda: quick((x,)),
         "library, three launches": lambda: launch(x, w, y),
         "output": lambda: kernels.fresh((4096,), (1,), torch.float32),

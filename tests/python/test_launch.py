@@ -239,7 +239,8 @@ for x in (a, a, a):  # the first two come with results of their own
     kernels([x, w])
 before = graphs()
 written()
-for x, changed in ((a, 0), (b, 1), (b, 1), (a, 2)):  # only the first kernel reads x
+# There is a graph for each: that for b gets x and y, which it was not made with, once.
+for x, changed in ((a, 0), (b, 2), (b, 2), (a, 2)):
     kernels([x, w])
     assert graphs()[1] - before[1] == changed
     assert written()[0].split(": ")[1].split()[0] == f"{x.data_ptr():x}"

@@ -103,8 +103,8 @@ EXPORT void fake_cuda_reset(uint64_t fail, uint64_t capture, int silent)
     quiet = silent;
 }
 
-/* From here on graphs are refused, 1 when they are made, 2 when parameters are set; or, 3, maps of tensors. 0: nothing.
- */
+/* From here on graphs are refused, 1 when they are made, 2 when parameters are set, 4 when they are instantiated; or,
+ * 3, maps of tensors. 0: nothing. */
 EXPORT void fake_cuda_refuse(int what);
 EXPORT void fake_cuda_refuse(int what)
 {
@@ -167,9 +167,9 @@ typedef struct {
     int nodes;
 } graph;
 
-/* What it was made of stays as long. */
+/* With a copy of what it was made of, which stays as long. */
 typedef struct {
-    graph *graph;
+    graph *of, graph;
 } graph_exec;
 
 static void set_node(node *n, const node_params *p)
@@ -219,11 +219,13 @@ EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned lon
 EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned long long flags)
 {
     (void)flags;
+    if (refused == 4)
+        return 2;
     for (int i = 1; i < g->nodes; i++)
         if (!g->node[i].connected)
             return 1;
     *exec = calloc(1, sizeof **exec);
-    (*exec)->graph = g;
+    **exec = (graph_exec){g, *g};
     counted[2]++;
     return 0;
 }
@@ -231,11 +233,10 @@ EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned lon
 EXPORT int cuGraphExecKernelNodeSetParams_v2(graph_exec *exec, node *n, const node_params *params);
 EXPORT int cuGraphExecKernelNodeSetParams_v2(graph_exec *exec, node *n, const node_params *params)
 {
-    (void)exec;
     if (refused == 2)
         return 910;
     counted[1]++;
-    set_node(n, params);
+    set_node(&exec->graph.node[n - exec->of->node], params);
     return 0;
 }
 
@@ -244,7 +245,7 @@ EXPORT int cuGraphLaunch(graph_exec *exec, void *stream)
 {
     pthread_mutex_lock(&turn);
     counted[0]++;
-    graph *g = exec->graph;
+    graph *g = &exec->graph;
     for (int i = 0; i < g->nodes && !quiet; i++) {
         void *parameter[16];
         for (int k = 0; k < 16; k++)

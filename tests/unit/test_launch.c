@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -14,6 +15,7 @@ const char *fake_cuda_written(void);
 void fake_cuda_reset(uint64_t fail, uint64_t capture, int silent);
 void fake_cuda_context(uint64_t context);
 void fake_cuda_refuse(int what);
+void fake_cuda_graphs(uint64_t found[3]);
 
 static uint64_t function_of(const char *sizes)
 {
@@ -89,6 +91,51 @@ static void test_maps(void **state)
     assert_int_equal(ef_launches_call(list, (uint64_t[]){0}), 0); /* an empty tensor's address */
     assert_non_null(strstr(fake_cuda_written(), "map(0 7 0 100x8/0)"));
     ef_launches_free(list);
+}
+
+/* Calls with the second of two's addresses; the values that were launched are right. Returns how many parameters of
+ * nodes were set. */
+static unsigned call_with(ef_launches *list, uint64_t address)
+{
+    uint64_t before[3], after[3];
+    char wanted[64];
+    fake_cuda_reset(0, 0, 0);
+    fake_cuda_graphs(before);
+    assert_int_equal(ef_launches_call(list, (uint64_t[]){0x10, address}), 0);
+    fake_cuda_graphs(after);
+    snprintf(wanted, sizeof wanted, ": 700 %llx 2345 1\n", (unsigned long long)address);
+    assert_non_null(strstr(fake_cuda_written(), ": 10 fffffffffffffffd 3f800000 700\n"));
+    assert_non_null(strstr(fake_cuda_written(), wanted));
+    return (unsigned)(after[1] - before[1]);
+}
+
+/* Addresses that come again, as those of a loop's results do, are not set again; of others the graph that was used
+ * longest ago gets them. */
+static void test_addresses_in_turns(void **state)
+{
+    (void)state;
+    ef_launches *list = two(0, false);
+    for (unsigned i = 0; i < 9; i++)
+        assert_int_equal(call_with(list, i % 2 ? 0x30 : 0x20), i == 1);
+    assert_int_equal(call_with(list, 0x40), 1);
+    assert_int_equal(call_with(list, 0x50), 1);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(call_with(list, 0x20 + 0x10 * i), 0); /* four there are, of which 0x20 is the oldest now */
+    assert_int_equal(call_with(list, 0x60), 1);
+    assert_int_equal(call_with(list, 0x50), 0);
+    assert_int_equal(call_with(list, 0x20), 1);
+    ef_launches_free(list);
+    /* Where there is no room for another one, the first gets the addresses. */
+    list = two(0, false);
+    assert_int_equal(call_with(list, 0x20), 0);
+    fake_cuda_refuse(4);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(call_with(list, i % 2 ? 0x20 : 0x30), 1);
+    fake_cuda_refuse(0);
+    ef_launches_free(list);
+    uint64_t found[3];
+    fake_cuda_graphs(found);
+    assert_int_equal(found[2], 0); /* all are freed */
 }
 
 static void test_unaligned_addresses(void **state)
@@ -222,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_launched),
         cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_addresses_in_turns),
         cmocka_unit_test(test_unaligned_addresses),
         cmocka_unit_test(test_streams_in_capture),
         cmocka_unit_test(test_errors_end_the_list),
