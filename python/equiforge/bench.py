@@ -137,7 +137,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def check(arguments: argparse.Namespace) -> None:
     """Usage when something is wrong that can be told at once."""
     for path in (arguments.plot, arguments.results):
-        if path and not (path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)):
+        if path and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
             raise Usage(f"{path}: cannot be written: no such folder, or none to write to")
     if arguments.target != "auto" and arguments.target not in _native.targets():
         raise Usage(f"unknown target '{arguments.target}'; `equiforge targets` lists them")

@@ -4,10 +4,11 @@ import json
 import subprocess
 from xml.etree import ElementTree
 
+import pytest
 from conftest import BUILD
 
 from equiforge import _plot
-from equiforge.bench import table
+from equiforge.bench import main, suites, table
 
 
 def bench(*arguments) -> subprocess.CompletedProcess:
@@ -34,6 +35,33 @@ def test_usage():
     result = bench("--suite", "layers", "--only", "nothing")
     assert result.returncode == 2
     assert "nothing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--suite", "programs,nothing"), "no suite is called 'nothing'"),
+        (("--suite", "search,layers"), "no suite is called 'search'"),
+        (("--suite", "search", "--limit", "1m"), "not for suite search"),
+        (("--devices", "0"), "a number of devices or all, not '0'"),
+        (("--limit", "soon"), "a limit is a time like '90s', '5m' or '1h', not 'soon'"),
+        (("--budget", "soon"), "a budget is a time like"),
+        (("--results", "/nowhere/results"), "/nowhere/results: cannot be written"),
+        (("--plot", "/"), "/: cannot be written"),
+    ],
+)
+def test_bad_arguments(arguments, words, capsys):
+    """Nothing is measured first."""
+    try:
+        assert main(["--target", "cpu", *arguments]) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_suites():
+    assert suites("all") == ["programs", "attention", "layers"]
+    assert suites("layers,programs") == ["layers", "programs"] and suites("search") == ["search"]
 
 
 def test_unknown_targets_are_refused_at_once():

@@ -103,7 +103,6 @@ def test_side_by_side_on_two_devices(fake, capsys):
     fake.gpus(2)
     fake.does(every={"sleep": 0.4}, **{"rmsnorm_linear/B1": {"sleep": 1.5}})
     mine = os.sched_getaffinity(0)
-    begin = time.monotonic()
     status, found, err = run(capsys, "--only", "B1", "--target", "h200", "--devices", "all", "--budget", "0.1s")
     assert status == 0, err
     assert os.sched_getaffinity(0) == mine
@@ -118,7 +117,7 @@ def test_side_by_side_on_two_devices(fake, capsys):
         entries.sort(key=lambda x: x["started"])
         assert all(a["ended"] <= b["started"] for a, b in zip(entries, entries[1:], strict=False))
     assert len(by_gpu["1"]) > len(by_gpu["0"]) >= 1
-    assert time.monotonic() - begin < sum(x["ended"] - x["started"] for x in fake.seen) + 4
+    assert any(a["started"] < b["ended"] and b["started"] < a["ended"] for a in by_gpu["0"] for b in by_gpu["1"])
     shares = [{tuple(x["cpus"]) for x in entries} for entries in by_gpu.values()]
     assert [len(share) for share in shares] == [1, 1]
     if len(mine) > 1:
