@@ -428,7 +428,9 @@ class _Both:
 
 
 def tensors_of(results: Any) -> list[Tensor]:
-    return [x for x in pytree.tree_leaves(results) if isinstance(x, Tensor)]
+    """The tensors of a call's results in order, to be compared: sparse ones dense, complex ones as pairs of numbers."""
+    tensors = (x.to_dense() for x in pytree.tree_leaves(results) if isinstance(x, Tensor))
+    return [torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in tensors]
 
 
 def in_turns(calls: Sequence[Callable[[], Any]], clock: _timing.Clock, longest_us: float) -> list[float]:

@@ -18,7 +18,8 @@ from test_end_to_end import difference, untuned
 import equiforge
 from bench.workloads import workload
 from equiforge import EquiForgeError
-from equiforge._optimize import compare, in_turns
+from equiforge._accuracy import error
+from equiforge._optimize import compare, in_turns, tensors_of
 
 
 @pytest.fixture(autouse=True)
@@ -365,6 +366,29 @@ def test_warnings_of_the_module_are_shown_once(tmp_path):
         warnings.filterwarnings("ignore", message="std")
         compare(fast, module, (x,), {}, 10)
     assert [str(w.message)[:3] for w in shown] == ["var"]
+
+
+class Layouts(torch.nn.Module):
+    """A sparse result, and a complex one whose imaginary part is the odd numbers."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return (x * torch.tensor([1.0, self.factor])).to_sparse(), torch.view_as_complex(x * self.factor).conj()
+
+
+def test_results_of_any_layout_are_compared(tmp_path):
+    module, x = Layouts().eval(), torch.randn(8, 2)
+    fast = untuned(module, (x,), tmp_path)
+    compare(fast, module, (x,), {}, 10)
+    assert not fast._differs and fast.original_us > 0
+    with pytest.warns(UserWarning, match="differs"):
+        compare(fast, Layouts(2.0).eval(), (x,), {}, 10)
+    assert fast._differs
+    one, other = (torch.complex(torch.ones(3), torch.full((3,), y)) for y in (1.0, 2.0))
+    assert error(tensors_of([one]), tensors_of([other])) > 0.4
 
 
 def test_library_without_memory_for_itself(tmp_path):
