@@ -20,8 +20,8 @@ typedef struct {
     ef_rates rates;                    /* of the device; all 0: of a generic GPU */
     double room;                       /* see ef_extract_options */
     unsigned threads;                  /* searches at once; 0: as many as there are processors */
-    uint32_t node_limit;               /* of each e-graph; 0: what part_search.c says */
-    uint64_t state_limit;              /* of each extraction; 0: none */
+    uint32_t node_limit;               /* of each e-graph; 0: what part_search.c says, and its limit of time for one */
+    uint64_t state_limit;              /* of each extraction; 0: none, but part_search.c's limit of time for one */
 } ef_gather_options;
 
 /* What the search of one distinct part took and gave. */

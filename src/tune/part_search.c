@@ -66,7 +66,8 @@ bool ef_part_searches_useful(const ef_part_searches *job, uint32_t partition)
 }
 
 /* The next part to search, EF_NONE when there is none now. *left: how many there are, as far as this partition.
- * *over: none will be wanted any more. */
+ * *over: none will be wanted any more. Of a partition those after one that was searched in vain are not wanted; those
+ * before it are, whichever ended first, so that what is searched does not depend on that. */
 static uint32_t next_part(const searching *s, uint32_t *left, bool *over)
 {
     const ef_part_searches *job = s->job;
@@ -74,13 +75,12 @@ static uint32_t next_part(const searching *s, uint32_t *left, bool *over)
     bool *counted = ef_xcalloc(set->part.count + 1, sizeof *counted), running = false;
     uint32_t next = EF_NONE, before = 0;
     *left = 0;
-    for (uint32_t p = 0; p < set->list.count; p++) {
-        if (is_useless(job, job->order[p]))
-            continue;
-        if (before++ >= job->wanted && (next != EF_NONE || !running))
-            break;
+    for (uint32_t p = 0; p < set->list.count && (before < job->wanted || (next == EF_NONE && running)); p++) {
+        before += !is_useless(job, job->order[p]);
         for (uint32_t i = 0; i < set->list.at[job->order[p]].parts; i++) {
             uint32_t part = like(job, job->order[p], i);
+            if (in_vain(&job->search[part]))
+                break;
             running = running || s->stage[part] == RUNNING;
             if (counted[part] || s->stage[part] != WAITING)
                 continue;
@@ -133,14 +133,19 @@ static void search_part(const searching *s, uint32_t part, uint32_t rounds, allo
     double start = ef_seconds(), most = s->end - start;
     if (left->saturation_s <= 0 || left->extraction_s <= 0 || most <= 0)
         return;
+    double saturation_s = fmin(left->saturation_s, most) / rounds,
+           extraction_s = fmin(left->extraction_s, most) / rounds;
+    if (several && !o->node_limit)
+        saturation_s = fmin(saturation_s, SATURATION_S);
+    if (!o->state_limit)
+        extraction_s = fmin(extraction_s, EXTRACTION_S);
     ef_search_options limits = {.node_limit = o->node_limit ? o->node_limit
                                               : several     ? PART_NODES
                                                             : 0,
-                                .time_limit =
-                                    fmin(fmin(left->saturation_s, most) / rounds, several ? SATURATION_S : INFINITY),
+                                .time_limit = saturation_s,
                                 .memory_limit = MEMORY / s->threads};
     ef_extract_options wanted = {.compaction = EF_COMPACT_EARLY,
-                                 .time_limit = fmin(fmin(left->extraction_s, most) / rounds, EXTRACTION_S),
+                                 .time_limit = extraction_s,
                                  .state_limit = o->state_limit,
                                  .keep = job->keep,
                                  .rates = o->rates,
@@ -152,7 +157,7 @@ static void search_part(const searching *s, uint32_t part, uint32_t rounds, allo
     ef_search *search = program.dag ? ef_search_new(&program, &limits, &to->diag) : NULL;
     bool fine = search && ef_search_saturate(search, &to->diag);
     double between = ef_seconds();
-    if (fine && search->stats->stop != EF_STOP_SATURATED && several)
+    if (fine && search->stats->stop != EF_STOP_SATURATED && several && !o->state_limit)
         wanted.time_limit = fmin(wanted.time_limit, UNSATURATED_S);
     if (fine) {
         to->found = ef_extract(search, &wanted);

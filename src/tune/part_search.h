@@ -2,9 +2,9 @@
  *
  * Each search has a thread and a context of its own, which begins as a copy of the program's: what it finds depends
  * neither on other searches nor on which one ends first. Parts are searched in the order of the partitions that want
- * them. Of a partition in whose parts nothing but one of them itself was found, the rest is not searched, and another
- * partition takes its place. A thread for which nothing is left looks ahead, at the parts of partitions that may be
- * wanted so; what is found there ends with the last search that is wanted.
+ * them. Of a partition what follows a part of which nothing but itself was found is not wanted, and another partition
+ * takes its place. A thread for which nothing is left looks ahead, at the parts of partitions that may come to be
+ * wanted so; that ends with the last search that is wanted, and what was found there and is not wanted is no result.
  *
  * Limits of time are of wall time. A thread has them to itself: a search may take its share of what its thread has
  * left, by how many searches are left for each thread, and what it does not take the next ones have. Limits of memory
