@@ -9,8 +9,8 @@
 
 #define TRIES 24u
 #define RESHAPE_SHARE 0.15 /* of proposals without costs: what shapes buffers changes … */
-#define STALE_SHARE 0.45   /* … and this much more often after long in vain: */
-#define STALE 60.0         /* proposals */
+#define IN_VAIN_SHARE 0.45 /* … and this much more often after long in vain: */
+#define IN_VAIN 60.0       /* results */
 #define REVISIT 0.6        /* of these: another shape that was tried, and promises most */
 #define CONSIDER_SHARE 0.3 /* of proposals with costs: another shape is considered … */
 #define CONSIDER 3u        /* … and of each until there are so many */
@@ -19,9 +19,9 @@
 #define MOST_CHANGED 4u    /* kernels at once: each takes time to compile, and may fail */
 #define ADVANCE 0.98       /* of the best: a sum of best kernels that is below is measured as a whole */
 #define FAILURES 3u        /* of whole schedules, without a success: nothing is promised then */
-#define BROKEN 8u          /* … or with kernels that are broken, whatever the shape */
-#define LOW 4u             /* the one in so many, from below */
-#define LOST 0.15          /* more for each before */
+#define MOST_BROKEN 8u     /* … or with kernels that are broken, whatever the shape */
+#define LOW_PART 4u        /* of the kernels that were measured, by how far off their estimates are: the low one */
+#define LOST_PENALTY 0.15  /* that a family promises more, for each schedule that failed before one worked */
 
 /* ---- records ---- */
 
@@ -55,7 +55,7 @@ void ef_tune_records_compare(ef_tune_records *r)
     }
     qsort(off, count, sizeof *off, ascending);
     r->outlook.off = count > 0 ? off[(count - 1) / 2] : 1;
-    r->outlook.low = count > 0 ? off[(count - 1) / LOW] : 1;
+    r->outlook.low = count > 0 ? off[(count - 1) / LOW_PART] : 1;
     free(off);
 }
 
@@ -333,7 +333,7 @@ static void begin_result(ef_tune_family *f, ef_tune_records *records, uint32_t p
 void ef_tune_family_tell(ef_tune_family *f, ef_tune_records *records, uint32_t point, double us,
                          const double *kernel_us, bool waited)
 {
-    f->stale = us < ef_tune_points_best(&f->points) ? 0 : f->stale + 1;
+    f->in_vain = us < ef_tune_points_best(&f->points) ? 0 : f->in_vain + 1;
     begin_result(f, records, point, waited);
     if (isfinite(us)) {
         f->timed = f->kernels == 1 || kernel_us;
@@ -361,7 +361,7 @@ static void release(ef_tune_family *f, ef_tune_records *records)
 void ef_tune_family_blame(ef_tune_family *f, ef_tune_records *records, uint32_t point, uint32_t kernel, bool no_room,
                           bool waited)
 {
-    f->stale++;
+    f->in_vain++;
     begin_result(f, records, point, waited);
     ef_tune_points_tell(&f->points, point, INFINITY);
     if (no_room)
@@ -406,7 +406,7 @@ void ef_tune_family_change_kernels(ef_tune_family *f, ef_tune_records *records, 
     f->shapes = ef_intern_new();
     f->of_shape.count = 0;
     f->overhead = 0;
-    f->lost = f->broken = f->stale = 0;
+    f->lost = f->broken = f->in_vain = 0;
     for (uint32_t i = 0; i < count; i++)
         await(f, records, awaited[i]);
 }
@@ -426,7 +426,7 @@ static double promise_of(ef_tune_family *f, ef_tune_records *records, uint32_t s
             return 0;
         sum += own;
     }
-    return f->points.elites ? sum : sum * (1 + LOST * f->lost);
+    return f->points.elites ? sum : sum * (1 + LOST_PENALTY * f->lost);
 }
 
 /* The shape that promises most, except one. */
@@ -468,7 +468,7 @@ bool ef_tune_family_hopeless(ef_tune_family *f, ef_tune_records *records)
     for (uint32_t k = 0; k < f->kernels; k++)
         if (ef_tune_kernel_hopeless(kernel_of(f, records, k)))
             return true;
-    return f->lost >= FAILURES || f->broken >= BROKEN;
+    return f->lost >= FAILURES || f->broken >= MOST_BROKEN;
 }
 
 /* ---- proposals ---- */
@@ -488,7 +488,7 @@ static void reshape(ef_tune_family *f, ef_rng *rng)
  * new one: it is the best one's for the most part. */
 static uint32_t choose_shape(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
 {
-    double share = RESHAPE_SHARE + STALE_SHARE * fmin(f->stale / STALE, 1);
+    double share = RESHAPE_SHARE + IN_VAIN_SHARE * fmin(f->in_vain / IN_VAIN, 1);
     uint32_t best = consider(f, records, best_choice(f));
     if (!has_shapes(f) || ef_tune_points_taken(&f->points) == 0)
         return best;
@@ -590,7 +590,7 @@ static void choose(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)
     uint32_t fresh = take_best(f, records, rng, &us);
     /* The first time with what is known of kernels, and whenever that promises much. */
     bool promising = f->points.elites ? fresh == 0 && us < ADVANCE * ef_tune_points_best(&f->points) : f->asked == 0;
-    if (promising && ef_tune_points_may(&f->points, f->scratch))
+    if (promising && ef_tune_points_askable(&f->points, f->scratch))
         return;
     vary(f, records, fresh, rng);
 }
@@ -602,7 +602,7 @@ static void step_on(ef_tune_family *f)
         uint32_t i = 0;
         while (i < f->params && ++f->scratch[i] == f->values[i])
             f->scratch[i++] = 0;
-    } while (!ef_tune_points_may(&f->points, f->scratch));
+    } while (!ef_tune_points_askable(&f->points, f->scratch));
 }
 
 uint32_t ef_tune_assemble(ef_tune_family *f, ef_tune_records *records, ef_rng *rng)

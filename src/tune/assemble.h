@@ -1,7 +1,11 @@
 /* A family's schedules, put together from those of its kernels. Private to the tuner; see tuner.h.
  *
  * What a kernel takes depends on its own parameters and on those that shape the buffers it uses: for each choice of the
- * latter there is one ef_tune_kernel, whichever families have the kernel. */
+ * latter there is one ef_tune_kernel, whichever families have the kernel.
+ *
+ * A SHAPE is a choice of all parameters that shape buffers; a RECORD is an ef_tune_kernel: what is known of one kernel
+ * under what of the shape it uses. So a schedule is a shape, and for each kernel of the family a point of the record
+ * that the kernel has under this shape. */
 #ifndef EF_TUNE_ASSEMBLE_H
 #define EF_TUNE_ASSEMBLE_H
 
@@ -32,7 +36,7 @@ typedef struct {
     ef_intern *shapes;         /* choices of what shapes buffers that are considered */
     EF_VEC(uint32_t) of_shape; /* shape * kernels + kernel: records */
     uint32_t shape;            /* of the schedule being made */
-    uint32_t asked, stale;     /* asks; since something got better */
+    uint32_t asked, in_vain;   /* asks; results since something got better */
     uint32_t lost, broken;     /* failures of which the kernel is not known; is, and it was not for want of room */
     uint32_t width; /* kernels that change at once: fewer after failures, which say nothing of whose they are */
     bool timed;     /* the times of kernels are told; else they follow from those of whole schedules, one at a time */

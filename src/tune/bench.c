@@ -13,7 +13,8 @@
 #include "tune/sample.h"
 #include "tune/work.h"
 
-#define EVALUATOR_WORK 2e7 /* element operations: some tenths of a second */
+#define EVALUATOR_WORK 2e7 /* element operations: some tenths of a second of the evaluator's */
+#define SMALL_WORK 1e8     /* … and of compiled code's, by one thread */
 #define CACHE_TIMES 2.0    /* all copies together, in sizes of the last cache */
 #define ALONE 8.0          /* an input set so much larger than the cache needs no copy: it drives itself out */
 #define MAX_COPIES 512u
@@ -24,20 +25,21 @@
 #define BEHIND 1.5    /* … twice */
 #define NEAR 1.1      /* … and what is nearer than this is checked on every distribution */
 #define CALL_US 200.0 /* a call may be late by this */
-#define TOO_SLOW 0.8  /* of the time for preparation: a baseline that takes so long is not called at its own sizes */
 #define BASELINE_CALLS 7u
-#define EXPECT_CALLS 5     /* of the sample, from whose time that is expected */
-#define BASELINE_SHARE 0.1 /* of the time for preparation, for calls of the baseline after the first one */
-#define DRAW_SHARE 0.6     /* … after which only the first distributions are prepared, on a busy machine */
-#define LEAST_DRAWS 2u
-#define SMALL_WORK 1e8        /* multiplications, or elements of operators: some tenths of a second, by one thread */
-#define REFERENCE_SHARE 0.15  /* … for exact results */
-#define REFERENCE_LEAST_S 1.0 /* … but at least what compiling a sample beside the whole program takes, about */
-#define REFERENCE_S 20.0      /* when that time is not limited */
-#define COPY_SHARE 0.1        /* … for copies of inputs after the second one */
-#define READ_SHARE 0.1        /* … for reading memory, to know how fast that is */
-#define READ_BYTES_S 1e9      /* at least, of memory that is written to for the first time */
+#define EXPECT_CALLS 5        /* of the sample, from whose time that is expected */
+#define LEAST_DRAWS 2u        /* distributions, however little time there is */
+#define REFERENCE_S 20.0      /* for exact results, when the time for preparation is not limited … */
+#define REFERENCE_LEAST_S 1.0 /* … and at least, when it is: what compiling a sample beside the whole takes, about */
 #define READ_CALLS 5
+#define READ_BYTES_S 1e9 /* at least, of memory that is written to for the first time */
+
+/* Shares of the time for preparation: */
+#define TOO_SLOW 0.8         /* a baseline that takes so long is not called at its own sizes */
+#define BASELINE_SHARE 0.1   /* for calls of the baseline after the first one */
+#define DRAW_SHARE 0.6       /* after which only the first distributions are prepared, on a busy machine */
+#define REFERENCE_SHARE 0.15 /* for exact results */
+#define COPY_SHARE 0.1       /* for copies of inputs after the second one */
+#define READ_SHARE 0.1       /* for reading memory, to know how fast that is */
 
 /* What is computed exactly: the program, or of a large one a sample. */
 typedef struct {

@@ -36,7 +36,7 @@ ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_
     f->arena = ef_arena_new();
     f->device = device;
     f->pool = pool;
-    f->room = ef_pool_compilers(pool) + AHEAD;
+    f->most = ef_pool_compilers(pool) + AHEAD;
     f->spent = json_object();
     f->bytes = ef_work_of(program).bytes;
     f->program_request = ef_request_program(program, reference.text, seed, seconds);
@@ -190,7 +190,7 @@ static void keep(ef_flight *f, const ef_families *families, const ef_trip *t, co
 
 bool ef_flight_has_room(const ef_flight *f)
 {
-    return f->trips.count < f->room;
+    return f->trips.count < f->most;
 }
 
 const char *ef_flight_broken(const ef_flight *f)

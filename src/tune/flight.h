@@ -68,7 +68,7 @@ typedef struct {
     double original_us, floor_us, bytes, ready_at; /* 0: not known yet */
     bool ready;
     bool estimated; /* the time of the program as it is, which takes too long to be called, or too much memory */
-    uint32_t room;
+    uint32_t most;  /* trips that may be on the way at once */
     char last_error[256];
 } ef_flight;
 

@@ -221,8 +221,8 @@ static void expect(run *r, double until)
         ef_tuner_expect(r->tuner, (uint64_t)(fmax(until - ef_seconds(), 0) * (double)r->flight->measured / spent));
 }
 
-/* Its own code is the program as it is, of which a call takes too long. */
-static bool is_endless(const run *r)
+/* The program as it is is a candidate itself, but a call of it takes so long that its time was only estimated. */
+static bool original_is_too_slow(const run *r)
 {
     return r->flight->estimated && r->device->measures_original;
 }
@@ -235,7 +235,7 @@ static ef_ask launch_more(run *r)
         ef_ask ask = ef_tuner_ask(r->tuner, &point);
         if (ask != EF_ASK_POINT)
             return ask;
-        if (point.family == 0 && is_endless(r)) {
+        if (point.family == 0 && original_is_too_slow(r)) {
             ef_tuner_tell(r->tuner, point.ticket, INFINITY, NULL);
             continue;
         }
@@ -336,7 +336,7 @@ static void launch_finalists(run *r, double seconds)
                         .check = original_checks(r, seconds / (FINALISTS + 1)),
                         .seconds = seconds / (FINALISTS + 1)};
     /* One that takes long is not called again. */
-    if (!is_endless(r) && !(r->original.us > 0 && 3e-6 * r->original.us > seconds))
+    if (!original_is_too_slow(r) && !(r->original.us > 0 && 3e-6 * r->original.us > seconds))
         ef_flight_launch(r->flight, r->families, &original);
 }
 
@@ -434,7 +434,7 @@ static void confirm(run *r, ef_trip *best)
     if (isfinite(original.us) && original.us < best->us)
         *best = original;
     compare_in_turns(r, best, &original);
-    if (is_endless(r) && !ef_interrupted())
+    if (original_is_too_slow(r) && !ef_interrupted())
         settle_original(r, best, late - ef_seconds());
     ef_flight_cancel(r->flight);
 }
@@ -462,7 +462,7 @@ static bool finish(run *r, bool settled, ef_store *store)
     if (abandoned(r))
         return false;
     const char *why = ef_flight_broken(r->flight) ? ef_flight_broken(r->flight) : r->flight->last_error;
-    if (!isfinite(best.us) && is_endless(r))
+    if (!isfinite(best.us) && original_is_too_slow(r))
         return ef_fail(r->diag,
                        "one call of %s as it is takes about %.2g seconds, too long to compare anything with it in "
                        "this time%s%s",

@@ -20,7 +20,7 @@ static size_t size_of(const ef_tune_points *p)
 
 void ef_tune_points_init(ef_tune_points *p, uint32_t params)
 {
-    *p = (ef_tune_points){.params = params, .choice = ef_intern_new(), .before = UINT32_MAX};
+    *p = (ef_tune_points){.params = params, .choice = ef_intern_new(), .former_best = UINT32_MAX};
 }
 
 void ef_tune_points_free(ef_tune_points *p)
@@ -45,7 +45,7 @@ uint32_t ef_tune_points_take(ef_tune_points *p, const uint32_t *choice, int *fre
     return id;
 }
 
-bool ef_tune_points_may(const ef_tune_points *p, const uint32_t *choice)
+bool ef_tune_points_askable(const ef_tune_points *p, const uint32_t *choice)
 {
     uint32_t id = ef_intern_find(p->choice, bytes_of(p, choice), size_of(p));
     return id == UINT32_MAX || p->time.at[id].open;
@@ -80,14 +80,14 @@ static void promote(ef_tune_points *p, uint32_t point)
 void ef_tune_points_tell(ef_tune_points *p, uint32_t point, double us)
 {
     ef_tune_time *t = &p->time.at[point];
-    p->stale += isnan(t->us);
+    p->in_vain += isnan(t->us);
     if (!isfinite(us)) {
         p->failed += isnan(t->us);
         t->us = t->count ? t->us : INFINITY;
         return;
     }
     if (us < PROGRESS * ef_tune_points_best(p))
-        p->stale = 0;
+        p->in_vain = 0;
     p->failed -= isinf(t->us) ? 1 : 0;
     p->worked += t->count == 0;
     t->us = t->count ? (t->us * t->count + us) / (t->count + 1) : us;
@@ -95,7 +95,7 @@ void ef_tune_points_tell(ef_tune_points *p, uint32_t point, double us)
     uint32_t best = p->elites ? p->elite[0] : UINT32_MAX;
     demote(p, point);
     promote(p, point);
-    p->before = p->elite[0] != best ? best : p->before;
+    p->former_best = p->elite[0] != best ? best : p->former_best;
 }
 
 void ef_tune_points_open(ef_tune_points *p, uint32_t point)
@@ -112,8 +112,8 @@ void ef_tune_points_forget(ef_tune_points *p)
             p->time.at[i].count = 0;
             ef_tune_points_open(p, i);
         }
-    p->elites = p->worked = p->stale = 0;
-    p->before = UINT32_MAX;
+    p->elites = p->worked = p->in_vain = 0;
+    p->former_best = UINT32_MAX;
 }
 
 uint32_t ef_tune_points_taken(const ef_tune_points *p)

@@ -1,5 +1,8 @@
-/* Schedules that were asked or told, with their times, and the best few of them: of a kernel (propose.h) or of a family
- * as a whole (assemble.h). Private to the tuner; see tuner.h. */
+/* Points: schedules that were asked or told, with their times, and the best few of them, the elite. Of a kernel
+ * (propose.h) or of a family as a whole (assemble.h). Private to the tuner; see tuner.h.
+ *
+ * A point that was asked is not asked again, unless it is opened: because another kernel of the candidate failed, and
+ * nothing was heard of this one, or because its family has other kernels now. */
 #ifndef EF_TUNE_POINTS_H
 #define EF_TUNE_POINTS_H
 
@@ -22,17 +25,17 @@ typedef struct {
     ef_intern *choice; /* ids are points */
     EF_VEC(ef_tune_time) time;
     uint32_t elite[EF_TUNE_ELITE], elites; /* points, best first */
-    uint32_t before;                       /* the best point before the last one; UINT32_MAX: none */
+    uint32_t former_best;                  /* what elite[0] took the place of; UINT32_MAX: nothing */
     uint32_t worked, failed, open;         /* how many points did, or are */
-    uint32_t stale;                        /* how many did since something got better */
+    uint32_t in_vain;                      /* how many were told since the best got better */
 } ef_tune_points;
 
 void ef_tune_points_init(ef_tune_points *points, uint32_t params);
 void ef_tune_points_free(ef_tune_points *points);
 /* The point of a choice, which is not open from now on; `fresh` (may be NULL): it was, or is new. */
 uint32_t ef_tune_points_take(ef_tune_points *points, const uint32_t *choice, int *fresh);
-/* Whether a choice is new or open. */
-bool ef_tune_points_may(const ef_tune_points *points, const uint32_t *choice);
+/* Whether a choice may be asked: it is new, or open. */
+bool ef_tune_points_askable(const ef_tune_points *points, const uint32_t *choice);
 const uint32_t *ef_tune_points_choice(const ef_tune_points *points, uint32_t point);
 /* A time of a point, again and again: the mean counts. INFINITY counts for points that nothing else was told of. */
 void ef_tune_points_tell(ef_tune_points *points, uint32_t point, double us);

@@ -215,12 +215,12 @@ static void step(ef_tune_kernel *k, ef_rng *rng)
 /* The step that led to the best once more (Hooke and Jeeves, 1961). */
 static void repeat_step(ef_tune_kernel *k)
 {
-    const uint32_t *best = elite(k, 0), *before = ef_tune_points_choice(&k->points, k->points.before);
+    const uint32_t *best = elite(k, 0), *before = ef_tune_points_choice(&k->points, k->points.former_best);
     for (uint32_t i = 0; i < k->params; i++) {
         int64_t next = 2 * (int64_t)best[i] - before[i];
         k->scratch[i] = next < 0 ? 0 : next >= k->values[i] ? k->values[i] - 1 : (uint32_t)next;
     }
-    k->points.before = UINT32_MAX;
+    k->points.former_best = UINT32_MAX;
 }
 
 /* Some changes of one of the best. */
@@ -244,7 +244,7 @@ static void sample(ef_tune_kernel *k, ef_rng *rng)
 static void draw(ef_tune_kernel *k, ef_rng *rng)
 {
     double dice = ef_rng_unit(rng);
-    if (k->points.before != UINT32_MAX && k->points.elites && ef_rng_unit(rng) < PATTERN_SHARE) {
+    if (k->points.former_best != UINT32_MAX && k->points.elites && ef_rng_unit(rng) < PATTERN_SHARE) {
         repeat_step(k);
     } else if (dice < RANDOM_SHARE) {
         sample(k, rng);
@@ -360,7 +360,9 @@ static double mean_miss(const ef_tune_kernel *k)
     return count > 0 ? sum / count : 0;
 }
 
-/* The logarithm of what a schedule may take, optimistically; `mean` is the mean_miss. */
+/* The logarithm of what a schedule may take, optimistically: its cost; the mean miss of what was measured, weighted by
+ * how like it these are (and `mean`, the mean_miss, with a weight of its own); less a doubt that shrinks where much was
+ * tried nearby; and more where it needs as much room as what failed for want of it. */
 static double score(const ef_tune_kernel *k, const uint32_t *choice, double mean)
 {
     double room, us = cost_of(k, choice, &room), sum = PRIOR * mean, weights = PRIOR, all = PRIOR;
@@ -381,11 +383,11 @@ static double score(const ef_tune_kernel *k, const uint32_t *choice, double mean
 typedef struct {
     uint32_t *choice;
     double score;
-} pick_of;
+} best_draw;
 
-static void compare(const ef_tune_kernel *k, pick_of *best, const uint32_t *choice, double mean)
+static void compare(const ef_tune_kernel *k, best_draw *best, const uint32_t *choice, double mean)
 {
-    if (!ef_tune_points_may(&k->points, choice))
+    if (!ef_tune_points_askable(&k->points, choice))
         return;
     double own = score(k, choice, mean);
     if (own < best->score) {
@@ -398,7 +400,7 @@ static void compare(const ef_tune_kernel *k, pick_of *best, const uint32_t *choi
 static bool draw_best(ef_tune_kernel *k, ef_rng *rng)
 {
     double mean = mean_miss(k);
-    pick_of best = {ef_xcalloc(k->params + 1, sizeof(uint32_t)), INFINITY};
+    best_draw best = {ef_xcalloc(k->params + 1, sizeof(uint32_t)), INFINITY};
     for (uint32_t i = 0; i < k->cheap_us.count; i++)
         compare(k, &best, cheap(k, i), mean);
     for (uint32_t i = 0; i < DRAWS; i++) {
@@ -425,7 +427,7 @@ static void step_on(ef_tune_kernel *k)
         uint32_t i = 0;
         while (i < k->params && ++k->scratch[i] == k->values[i])
             k->scratch[i++] = 0;
-    } while (!ef_tune_points_may(&k->points, k->scratch));
+    } while (!ef_tune_points_askable(&k->points, k->scratch));
 }
 
 /* Makes scratch a draw that is open and has room. What has none counts as tried: it is never asked. */
@@ -433,7 +435,7 @@ static bool draw_any(ef_tune_kernel *k, ef_rng *rng)
 {
     for (unsigned tries = 0; tries < TRIES; tries++) {
         draw(k, rng);
-        if (ef_tune_points_may(&k->points, k->scratch) && has_room(k))
+        if (ef_tune_points_askable(&k->points, k->scratch) && has_room(k))
             return true;
     }
     for (unsigned tries = 0; tries < TRIES && !ef_tune_kernel_dry(k); tries++) {
@@ -473,7 +475,7 @@ static bool choose(ef_tune_kernel *k, ef_rng *rng)
             return true;
     } else {
         begin_at(k, k->start);
-        if (ef_tune_points_may(&k->points, k->scratch))
+        if (ef_tune_points_askable(&k->points, k->scratch))
             return true;
     }
     return draw_any(k, rng);
@@ -504,6 +506,8 @@ static uint32_t waiting(const ef_tune_kernel *k)
     return count;
 }
 
+/* Of a kernel that was measured: between its best time and the least that it may come to, nearer to the former the more
+ * was tried since the best got better, beside what can still be tried. */
 double ef_tune_kernel_promise(ef_tune_kernel *k, const ef_tune_outlook *outlook)
 {
     ef_tune_kernel_survey(k);
@@ -514,6 +518,6 @@ double ef_tune_kernel_promise(ef_tune_kernel *k, const ef_tune_outlook *outlook)
     double least = (1 - UNKNOWN_GAIN) * best;
     if (k->estimate > 0)
         least = fmin(FLOOR * k->estimate * outlook->low, (1 - LEAST_GAIN) * best);
-    double tried = p->stale + ON_THE_MOVE * (p->worked + p->failed - p->stale) + on_way;
+    double tried = p->in_vain + ON_THE_MOVE * (p->worked + p->failed - p->in_vain) + on_way;
     return ef_tune_kernel_dry(k) ? best : best - (best - least) * outlook->tries / (outlook->tries + tried);
 }

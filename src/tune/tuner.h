@@ -2,7 +2,8 @@
  *
  * Ask and tell: it never measures anything. It knows a family as a list of parameters, each with a number of values in
  * an order in which neighbours resemble each other, and an owner: one kernel, or none where the parameter shapes stored
- * buffers. Same seed, same calls: same answers.
+ * buffers. A CHOICE is one value, by number, for each parameter: a schedule. A POINT is a choice that was asked or
+ * told. Same seed, same calls: same answers.
  *
  * Whole schedules are asked, but kernels are tuned: a result says what each kernel took, so one measurement tries
  * another schedule of several kernels at once, and what is found for a kernel serves every family that has it
