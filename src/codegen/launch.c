@@ -299,6 +299,13 @@ static int point(ef_launches *list, const entry *e, const uint64_t *address, voi
     return result;
 }
 
+/* Whether it may begin while what is before it runs. Behind a kernel that has no blocks it may not: it counts on what
+ * that one would have waited for. */
+static bool begins_early(const ef_launches *list, uint32_t number)
+{
+    return list->entries.at[number].config.attributes && (number == 0 || !is_empty(&list->entries.at[number - 1]));
+}
+
 static int launch_each(ef_launches *list, const uint64_t *address)
 {
     void *pointer[EF_LAUNCH_PARAMETERS];
@@ -307,9 +314,11 @@ static int launch_each(ef_launches *list, const uint64_t *address)
         entry *e = &list->entries.at[i];
         if (is_empty(e))
             continue;
-        e->config.attribute = e->config.attributes ? &e->attribute : NULL;
+        cu_config config = e->config;
+        config.attributes = begins_early(list, i);
+        config.attribute = &e->attribute;
         result = point(list, e, address, pointer);
-        result = result ? result : driver.launch(&e->config, e->function, pointer, NULL);
+        result = result ? result : driver.launch(&config, e->function, pointer, NULL);
     }
     return result;
 }
@@ -369,7 +378,7 @@ static bool build_graph(ef_launches *list, const uint64_t *address)
         cu_node node = node_of(list, e, pointer);
         if (driver.graph_add(&e->node, list->graph, NULL, 0, &node) != 0)
             return false;
-        const cu_edge *edge = e->config.attributes ? &programmatic : &full;
+        const cu_edge *edge = begins_early(list, i) ? &programmatic : &full;
         if (before && driver.graph_connect(list->graph, &before, &e->node, edge, 1) != 0)
             return false;
         before = e->node;

@@ -138,6 +138,15 @@ static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
 
 /* ---- loads ---- */
 
+/* Only a kernel's own wait, or its launch when all before it has ended, promises that it sees what was stored before. A
+ * kernel that waits in the end reads what is in the second cache: in the first there may be what was there before. */
+static const char *load_of(ef_t *t, const char *pointer, const char *mask)
+{
+    const char *from = t->beside ? ", cache_modifier=\".cg\"" : "";
+    return mask ? ef_t_text(t, "tl.load(%s, mask=%s, other=0%s)", pointer, mask, from)
+                : ef_t_text(t, "tl.load(%s%s)", pointer, from);
+}
+
 #define FEW 4u /* elements a thread, which may lie in registers while loops run */
 
 /* Whether a tile that varies along these axes is loaded before all else. */
@@ -162,8 +171,7 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
     } else {
         const char *pointer = ef_t_pointer(t, frame, buffer, address, &value.axes, &value.level);
         const char *mask = ef_t_mask(t, frame, value.axes, &masked);
-        text =
-            mask ? ef_t_text(t, "tl.load(%s, mask=%s, other=0)", pointer, mask) : ef_t_text(t, "tl.load(%s)", pointer);
+        text = load_of(t, pointer, mask);
     }
     value.level = masked > value.level ? masked : value.level;
     value.text = is_early(t, frame, value.axes) ? ef_t_name_load(t, value.level, base, text)
@@ -210,7 +218,7 @@ t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *
     if (mask)
         first = ef_t_text(t, "(%s) & %s[None, :]", first, mask);
     pointer = ef_t_text(t, "tl.broadcast_to((%s)[None, :], [%u, %" PRIu64 "])", pointer, T_LEAST_DOT, frame->at[0].pad);
-    value.text = ef_t_name(t, value.level, ef_t_identifier(t, t->graph->buffers.at[buffer].name),
-                           ef_t_text(t, "tl.load(%s, mask=%s, other=0)", pointer, first));
+    value.text =
+        ef_t_name(t, value.level, ef_t_identifier(t, t->graph->buffers.at[buffer].name), load_of(t, pointer, first));
     return value;
 }

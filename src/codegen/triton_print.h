@@ -120,6 +120,7 @@ typedef struct {
     t_memo elements, texts;        /* by node and indices; by text */
     unsigned counter;              /* of names */
     bool descriptors;              /* loads through the copy engine where that is possible */
+    bool beside;                   /* runs at once with the kernel before it, for which it waits in the end */
     struct t_kernel *out;          /* what is printed so far */
     uint64_t persist;              /* as t_kernel's */
     bool tensor_cores, wide;       /* products on the matrix unit; addresses need 64 bits */

@@ -243,11 +243,9 @@ t_value ef_t_masked(ef_t *t, const t_frame *frame, unsigned axes, t_value value,
 
 /* ---- elements ---- */
 
-#define MANY_QUOTIENTS 16u /* by one divisor: then one division and two multiplications of each are less than these */
-
-/* Quotients of a row by one divisor: multiplied by its inverse, as it would be if it were no tiny number, whose inverse
- * is infinite. A division takes a special function's time, and where it makes an operand of a product, each warp makes
- * it for itself. */
+/* A row that is divided by one number is multiplied by its inverse: a division takes the time of a special function,
+ * and each warp divides for itself where the quotients are an operand of a product. The inverse of a tiny number would
+ * be infinite, so divisors below 1e-30 and their rows are scaled by 1e30. */
 static bool divide_row(ef_t *t, const t_frame *frame, const ef_knode *node, const char *base, const t_value x[2],
                        t_value *value)
 {
@@ -257,7 +255,7 @@ static bool divide_row(ef_t *t, const t_frame *frame, const ef_knode *node, cons
         return false;
     for (unsigned i = 0; i < frame->rank; i++)
         quotients *= x[0].axes & ~x[1].axes & 1u << i ? frame->at[i].pad : 1;
-    if (quotients < MANY_QUOTIENTS)
+    if (quotients < EF_QUOTIENTS)
         return false;
     unsigned level = x[1].level;
     const char *y = x[1].text;

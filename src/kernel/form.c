@@ -508,17 +508,16 @@ static void prune(ef_kgraph *g)
     free(place);
 }
 
-/* Whether a kernel reads what another one stores; `read`: by buffer. */
-static bool reads_what(const ef_kernel *storing, const bool *read)
+bool ef_kernel_stores_any(const ef_kernel *kernel, const bool *read)
 {
-    for (uint32_t s = 0; s < storing->stores.count; s++)
-        if (read[storing->stores.at[s].buffer])
+    for (uint32_t s = 0; s < kernel->stores.count; s++)
+        if (read[kernel->stores.at[s].buffer])
             return true;
     return false;
 }
 
-/* From the kernel that stores a buffer to the last one that reads it. What a kernel stores that may run at once with
- * the one before it is there as long as that runs. */
+/* From the kernel that stores a buffer to the last one that reads it; and which kernels read nothing of the one before
+ * them. */
 static void find_lives(ef_kgraph *g)
 {
     bool *read = ef_xcalloc(g->buffers.count + 1, sizeof *read);
@@ -528,11 +527,10 @@ static void find_lives(ef_kgraph *g)
         ef_kernel *k = g->kernels.at[i];
         memset(read, 0, g->buffers.count * sizeof *read);
         ef_kernel_buffers_read(k, read);
-        k->beside = i > 0 && !reads_what(g->kernels.at[i - 1], read);
+        k->beside = i > 0 && !ef_kernel_stores_any(g->kernels.at[i - 1], read);
         for (uint32_t s = 0; s < k->stores.count; s++) {
             ef_kbuffer *b = &g->buffers.at[k->stores.at[s].buffer];
-            b->born = i - k->beside;
-            b->dies = i;
+            b->born = b->dies = i;
         }
         for (uint32_t b = 0; b < g->buffers.count; b++)
             if (read[b])

@@ -93,7 +93,7 @@ typedef struct {
     EF_VEC(ef_kstore) stores;
     ef_intern *nodes;           /* ef_knode; ids are ef_kid */
     EF_VEC(const char *) names; /* by node: what the program calls it, or NULL */
-    bool beside;                /* reads nothing that the kernel before it stores: both may run at once */
+    bool beside;                /* it reads nothing that the kernel before it stores: both may run at once */
 } ef_kernel;
 
 typedef enum { EF_BUFFER_INPUT, EF_BUFFER_TEMP, EF_BUFFER_OUTPUT } ef_buffer_kind;
@@ -108,7 +108,7 @@ typedef struct {
     ef_dim dim[EF_MAX_RANK]; /* dim[0] is the last */
     const char *name;
     uint32_t index;      /* INPUT: position in the graph's inputs; OUTPUT: position in its outputs */
-    uint32_t born, dies; /* TEMP: first kernel during which it is written, last kernel that reads */
+    uint32_t born, dies; /* TEMP: first kernel that writes, last kernel that reads */
 } ef_kbuffer;
 
 /* What a schedule chooses. Which values are legal depends on the backend (schedule.h). */

@@ -110,6 +110,8 @@ ef_kid ef_kernel_intern(ef_kernel *kernel, ef_knode node);
 void ef_kernel_free(ef_kernel *kernel);
 /* Marks the buffers that a kernel reads for what it stores. `read`: by buffer. */
 void ef_kernel_buffers_read(const ef_kernel *kernel, bool *read);
+/* Whether a kernel stores one of these buffers. */
+bool ef_kernel_stores_any(const ef_kernel *kernel, const bool *buffer);
 
 /* collected.c: whether a dimension is counted in tiles of a variable: along this axis of it, EF_NONE: any. */
 bool ef_dim_counts(const ef_kgraph *graph, ef_dim dim, ef_var var, ef_axis axis);

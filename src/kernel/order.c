@@ -1,6 +1,7 @@
-/* The order of a graph's kernels. A kernel that waits for none of some others can run while one of them does, so it
- * stands behind the one of these that reads most: behind this it costs least. A device that runs kernels one after the
- * other loses nothing. */
+/* The order of a graph's kernels. A kernel can run while another one does if neither waits for the other. So it stands
+ * behind a kernel that reads more than it does: the one that reads most of those which it can stand behind, before all
+ * that wait for it. Where kernels run one after the other the order does not matter, but temporaries may live longer.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,11 +27,7 @@ static double bytes_of(const ef_kgraph *g, const ef_kbuffer *b)
 
 static bool depends(const ordering *o, uint32_t kernel, uint32_t on)
 {
-    const ef_kernel *k = o->g->kernels.at[on];
-    for (uint32_t s = 0; s < k->stores.count; s++)
-        if (o->reads[kernel][k->stores.at[s].buffer])
-            return true;
-    return false;
+    return ef_kernel_stores_any(o->g->kernels.at[on], o->reads[kernel]);
 }
 
 /* The places between which a kernel can stand: behind all that it waits for, before all that wait for it. */

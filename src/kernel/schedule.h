@@ -69,8 +69,13 @@ uint64_t ef_sched_buffer(const ef_kgraph *graph, const ef_schedule *schedule, ui
 /* a * b, or what is too large for any machine. */
 uint64_t ef_sched_times(uint64_t a, uint64_t b);
 
+/* So many quotients of one divisor are products with its inverse on a GPU: one division and two multiplications of each
+ * are less than they. */
+#define EF_QUOTIENTS 16u
+
 /* Where temporary buffers lie in the workspace, in bytes by buffer (inputs and outputs: 0). Buffers that are never
- * needed at one time share memory. Returns the size of the workspace; `offset` has one entry a buffer. */
+ * needed at one time share memory, where kernels run one after the other; where some run at once (ef_kernel.beside)
+ * each needs its own. Returns the size of the workspace; `offset` has one entry a buffer. */
 uint64_t ef_sched_plan(const ef_kgraph *graph, const ef_schedule *schedule, uint64_t *offset);
 
 #endif

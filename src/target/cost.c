@@ -385,8 +385,6 @@ static bool is_staged(const block *b, const ef_operand *o)
     return true;
 }
 
-#define QUOTIENTS 16.0 /* by one divisor are products with its inverse (codegen/triton_value.c) */
-
 /* What an element of a node takes. */
 static double additions(const block *b, const ef_knode *n)
 {
@@ -394,7 +392,7 @@ static double additions(const block *b, const ef_knode *n)
     static const ef_op dear[] = {EF_EXP,  EF_EXP2, EF_LOG, EF_LOG2, EF_SQRT, EF_RSQRT,   EF_RECIP,
                                  EF_TANH, EF_SIN,  EF_COS, EF_DIV,  EF_ERF,  EF_SIGMOID, EF_POW};
     if (op == EF_DIV && ef_padded_elements(&b->sizes, n) >=
-                            QUOTIENTS * ef_padded_elements(&b->sizes, ef_kernel_node(b->c->k, n->child[1])))
+                            EF_QUOTIENTS * ef_padded_elements(&b->sizes, ef_kernel_node(b->c->k, n->child[1])))
         return 2;
     for (unsigned i = 0; i < sizeof dear / sizeof *dear; i++)
         if (op == dear[i])

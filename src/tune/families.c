@@ -288,13 +288,21 @@ static int fastest_first(const void *a, const void *b)
     return f->hash < g->hash ? -1 : f->hash > g->hash;
 }
 
-#define HIDDEN 0.7 /* of the shorter of two kernels that run at once: what they take less than one after the other */
+#define HIDDEN                                                                                                   \
+    0.7 /* of the shorter of two kernels that run at once: what they take less than one after the other, a guess \
+         * between nothing and all of it */
 
-/* What a kernel takes less because it runs while the one before it does. */
+static bool runs_beside(const ef_family *f, uint32_t kernel)
+{
+    return f->target->gpu && f->graph->kernels.at[kernel]->beside &&
+           ef_sched_value(f->graph, &f->schedule, kernel, EF_PARAM_OVERLAP);
+}
+
+/* What a kernel takes less because it runs while the one before it does, unless that waits for one itself: then it
+ * begins when that ends. */
 static double hidden_us(const ef_family *f, uint32_t kernel)
 {
-    bool early = f->target->gpu && ef_sched_value(f->graph, &f->schedule, kernel, EF_PARAM_OVERLAP);
-    if (!early || !f->graph->kernels.at[kernel]->beside)
+    if (!runs_beside(f, kernel) || runs_beside(f, kernel - 1))
         return 0;
     return HIDDEN * fmin(f->kernel_estimate[kernel], f->kernel_estimate[kernel - 1]);
 }

@@ -70,6 +70,58 @@ EARLY = re.sub(
 )
 EARLY = EARLY.replace("num_warps=4", "launch_pdl=True, num_warps=4")
 
+# The same results from four kernels. The second one, slow and small, and the third read what the first one stores; the
+# third runs while the second one does, and waits for it in the end.
+BESIDE = """
+import torch
+import triton
+import triton.language as tl
+
+INPUTS = [("x", torch.float32, (4096,)), ("w", torch.float32, (4096,))]
+OUTPUTS = [("y", torch.float32, (4096,))]
+BUFFERS = [(torch.float32, 4096), (torch.float32, 512), (torch.float32, 4096)]
+
+
+@triton.jit
+def k0(x, w, t):
+    tl.extra.cuda.gdc_launch_dependents()
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(t + at, tl.load(x + at) * tl.load(w + at))
+
+
+@triton.jit
+def k1(t, u):
+    tl.extra.cuda.gdc_wait()
+    tl.extra.cuda.gdc_launch_dependents()
+    at = tl.arange(0, 512)
+    sum = tl.zeros([512], tl.float32)
+    for turn in range(40):
+        sum += tl.load(t + turn % 8 * 512 + at, volatile=True)
+    tl.store(u + at, sum - sum)
+
+
+@triton.jit
+def k2(t, v):
+    at = tl.program_id(0) * 32 + tl.arange(0, 32)
+    tl.store(v + at, tl.load(t + at, cache_modifier=".cg") + 1.0)
+    tl.extra.cuda.gdc_wait()
+    tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def k3(u, v, w, y):
+    tl.extra.cuda.gdc_wait()
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(y + at, (tl.load(v + at) + tl.load(u + tl.arange(0, 512))) * tl.load(w + at))
+
+
+def launch(inputs, outputs, temps):
+    k0[(8,)](inputs[0], inputs[1], temps[0], num_warps=4)
+    k1[(1,)](temps[0], temps[1], launch_pdl=True, num_warps=4)
+    k2[(128,)](temps[0], temps[2], launch_pdl=True, num_warps=1)
+    k3[(8,)](temps[1], temps[2], inputs[1], outputs[0], launch_pdl=True, num_warps=4)
+"""
+
 
 class Affine(nn.Module):
     def __init__(self):
@@ -243,6 +295,22 @@ def test_what_begins_early_waits_for_what_is_in_front():
         graph.replay()
         for found, wanted in zip(results, expected(), strict=True):
             assert torch.allclose(found, wanted)
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no early begin")
+def test_what_runs_beside_another_kernel_reads_what_was_stored_before():
+    """Many times, with other inputs each time, in temporaries that stay where they are."""
+    fast = three("cuda:0", BESIDE)
+    x, graph = torch.randn(4096, device="cuda:0"), torch.cuda.CUDAGraph()
+    fast(x)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        results = [fast(x + turn) for turn in range(100)]
+    shifts = torch.arange(100, device="cuda:0")[:, None]
+    for _ in range(100):
+        x.normal_()
+        graph.replay()
+        assert torch.allclose(torch.stack(results), fast.original(x + shifts), rtol=1e-4, atol=1e-4)
 
 
 def test_embedding_model():
