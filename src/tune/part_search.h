@@ -7,8 +7,9 @@
  * wanted so; that ends with the last search that is wanted, and what was found there and is not wanted is no result.
  *
  * Limits of time are of wall time. A thread has them to itself: a search may take its share of what its thread has
- * left, by how many searches are left for each thread, and what it does not take the next ones have. Limits of memory
- * are of all threads together. */
+ * left, by how many searches are left for each thread, and what it does not take the next ones have. Of one of several
+ * parts the e-graph ends besides when it is larger, or takes longer, than those that saturate: often it is that of the
+ * whole program, and its smaller parts should not wait for it. Limits of memory are of all threads together. */
 #ifndef EF_TUNE_PART_SEARCH_H
 #define EF_TUNE_PART_SEARCH_H
 
