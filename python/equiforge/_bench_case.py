@@ -1,6 +1,6 @@
 """One case of a benchmark, in a process of its own (_bench_run.py starts it).
 
-    python -m equiforge._bench_case NAME --target h200 --device cuda --budget 5m --report FD
+    python -m equiforge._bench_case NAME --target h200 --device cuda --budget 5m --parent PID --report FD
 
 It reports each figure as it has it, one JSON object a line: {"baseline": …, times}, {"product": times, …}, and how long
 its steps take, {"step": …, "s": …}.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]  # of a source tree
 TIMING_S = 1.5  # that calls are timed, cold ones and warm ones each: few of them where one takes long
 PR_SET_PDEATHSIG = 1
+OTHERS = 1 / 16  # of the memory: this process's libraries have less beside PyTorch's tensors
 
 Report = Callable[[dict[str, Any]], None]
 Call = Callable[[Sequence["Tensor"]], Any]
@@ -151,6 +152,22 @@ def exact_results(module: torch.nn.Module, inputs: Sequence[Tensor], batched: bo
         return None
 
 
+def short_for_others(problem: Exception, device: torch.device) -> bool:
+    """Whether an error says that memory is short, some of which other processes have: without them it may suffice."""
+    import torch
+
+    from equiforge import _memory
+
+    if not _memory.exhausted(problem):
+        return False
+    if device.type != "cuda":
+        return True
+    with contextlib.suppress(RuntimeError):
+        free, all_ = torch.cuda.mem_get_info(device)
+        return all_ - free - torch.cuda.memory_reserved(device) > OTHERS * all_
+    return True
+
+
 class Case:
     """A workload on a device, with what every implementation of it is measured with."""
 
@@ -206,7 +223,8 @@ class Case:
                 return
             except Exception as problem:  # this device or version does not have it, or memory is short
                 line = (str(problem).splitlines() or [""])[0][:200]
-                self.report({"baseline": label, "error": f"{type(problem).__name__}: {line}"})
+                entry = {"baseline": label, "error": f"{type(problem).__name__}: {line}"}
+                self.report({**entry, "short": True} if short_for_others(problem, self.device) else entry)
             gc.collect()  # what the exception held
 
     def baselines(self, skipped: Sequence[str]) -> None:
@@ -250,10 +268,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--skip", default="", metavar="NAME,…")
     parser.add_argument("--baselines", action="store_true")
     parser.add_argument("--quiet", action="store_true", help="no line that shows how the optimisation gets on")
+    parser.add_argument("--parent", type=int, required=True, help="the process that starts this one")
     parser.add_argument("--report", type=int, required=True, help="file descriptor")
     arguments = parser.parse_args(argv)
     # It ends with whoever started it, and what it starts must not hold the pipe open.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != arguments.parent:  # which had ended before this was said
+        raise EquiForgeError(f"process {arguments.parent} is not there")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, it would be here
     os.set_inheritable(arguments.report, False)
     with os.fdopen(arguments.report, "w") as pipe:

@@ -8,16 +8,20 @@ reported counts, however it ends. On Ctrl-C and the like the running cases are k
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.metadata
 import json
 import math
 import os
+import platform
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,7 @@ GRACE_S = 3.0  # that an interrupted case has to remove its files
 DEATH_S = 10.0  # that a killed process may take to be gone
 ON_CPU = ("cpu", "interpreter")  # targets
 ALWAYS = ("name", "suite", "target", "budget_s", "skip", "seconds", "baselines")  # in a result
+BEGIN = '{"name": '  # of a line with one
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Result = dict[str, Any]
@@ -46,15 +51,32 @@ class Options:
     skip: tuple[str, ...] = ()
     baselines: bool = False  # alone
 
-    def covers(self, result: Result) -> bool:
-        """Whether a result has all that is wanted here."""
+    def covers(self, result: Result, models: Collection[str]) -> bool:
+        """Whether a result has all that is wanted here, where devices of these models are; without any it counts
+        wherever it was measured. What memory that others held left no room for is wanted still."""
+        short = {name for name, entry in result["baselines"].items() if entry.get("short")}
         return (
             "error" not in result
+            and (not models or result.get("device") in models)
+            and result.get("versions") == versions()
+            and short <= set(self.skip)
             and result["target"] == self.target
             and result["budget_s"] == self.budget_s
             and set(result["skip"]) <= set(self.skip)
             and (self.baselines or "product_us" in result)
         )
+
+
+@functools.cache
+def versions() -> dict[str, str | None]:
+    """What was measured, and beside what: the versions of EquiForge, PyTorch and Triton; None: not installed."""
+    found: dict[str, str | None] = {"equiforge": _native.version()}
+    for name in ("torch", "triton"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
 
 
 # ---- where ----
@@ -88,12 +110,28 @@ def gpus(target: str) -> list[Place]:
     return [place for place in found if target in place.model.lower().replace(" ", "")]
 
 
+def processor() -> str:
+    """The model of this machine's processor, as far as it says so, and how many of them there are."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    models = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return f"{models[0] if models else platform.machine()}, {len(os.sched_getaffinity(0))} processors"
+
+
+def models(target: str) -> set[str]:
+    """Those of the devices here that a target means; none: there are none."""
+    found = set() if target in ON_CPU else {place.model for place in gpus(target)}
+    return found or ({processor()} if target in ("auto", *ON_CPU) else set())
+
+
 def places(target: str, devices: int | None) -> list[Place]:
     """So many devices for a target (None: all that there are), with their shares of the processors; one place for a
     CPU. EquiForgeError when there are fewer."""
     found = [] if target in ON_CPU else gpus(target)
     if not found and target in ("auto", *ON_CPU):
-        return [Place("cpu")]
+        return [Place(processor())]
     if len(found) < (devices or 1):
         few = f"has {len(found)} GPU{'s' * (len(found) > 1)}" if found else "has none"
         raise EquiForgeError(f"--target {target} --devices {devices or 'all'}: this machine {few} of them")
@@ -121,6 +159,9 @@ def shares(count: int) -> list[frozenset[int]]:
 
 
 # ---- processes ----
+
+
+STORE = "EQUIFORGE_STORE"  # names the file of measurements (src/tune/store.h)
 
 
 def case_command(name: str, options: Options, place: Place) -> list[str]:
@@ -162,13 +203,15 @@ def kill(leader: int) -> None:
 
 @dataclass
 class Running:
-    """A case that runs, and what it has reported so far."""
+    """A case that runs, and what it has reported so far. It finds no measurements of earlier ones, which would spare it
+    the time that its budget is for; unless the environment names a store."""
 
     name: str
     place: Place
     process: subprocess.Popen[bytes]
     pipe: int
     began: float
+    folder: tempfile.TemporaryDirectory[str]  # for its store
     reported: bytearray = field(default_factory=bytearray)
     more: bool = True  # to be reported
 
@@ -177,13 +220,15 @@ class Running:
         environment = _native.environment()
         if place.visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = place.visible
+        folder = tempfile.TemporaryDirectory(prefix="equiforge-bench-", ignore_cleanup_errors=True)
+        environment.setdefault(STORE, os.path.join(folder.name, "store.db"))
         read, write = os.pipe()
         os.set_blocking(read, False)
         mine = os.sched_getaffinity(0)
         try:
             os.sched_setaffinity(0, place.cpus or mine)  # which the process inherits
             process = subprocess.Popen(
-                [*case_command(name, options, place), "--report", str(write)],
+                [*case_command(name, options, place), "--parent", str(os.getpid()), "--report", str(write)],
                 pass_fds=[write],
                 stdin=subprocess.DEVNULL,
                 env=environment,
@@ -192,7 +237,7 @@ class Running:
         finally:
             os.sched_setaffinity(0, mine)
             os.close(write)
-        return cls(name, place, process, read, time.monotonic())
+        return cls(name, place, process, read, time.monotonic(), folder)
 
     @property
     def seconds(self) -> float:
@@ -219,12 +264,15 @@ class Running:
             self.process.wait(DEATH_S)
         self.read()
         os.close(self.pipe)
+        self.folder.cleanup()
 
     def result(self, options: Options, error: str | None) -> Result:
         """Of a case that has ended; `error`: why, where it did not end by itself."""
         found: Result = {"name": self.name, "suite": workloads().workload(self.name).suite}
         found.update(target=options.target, budget_s=options.budget_s, skip=sorted(options.skip))
-        found.update(device=self.place.model, seconds=round(self.seconds, 3), baselines={}, step_s={})
+        found.update(
+            device=self.place.model, versions=versions(), seconds=round(self.seconds, 3), baselines={}, step_s={}
+        )
         for line in self.reported.split(b"\n")[:-1]:
             entry = json.loads(line)
             if "baseline" in entry:
@@ -376,8 +424,8 @@ class Results:
                 result = json.loads(line)
                 self.found[result["name"]] = {**result, **{key: result[key] for key in ALWAYS}}
             except (ValueError, TypeError, KeyError) as problem:
-                cut_off = isinstance(problem, ValueError) and line.startswith('{"name": ')
-                if not cut_off:
+                begun = line.startswith(BEGIN) or BEGIN.startswith(line)
+                if not (begun and isinstance(problem, ValueError)):  # else it is cut off
                     raise EquiForgeError(f"{path}: line {number} is no result of a case") from None
 
     def add(self, result: Result) -> None:
@@ -385,9 +433,10 @@ class Results:
         self.found[result["name"]] = result
         if self.path is None:
             return
+        torn, self.torn = self.torn, True  # should it end within the line
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n" * self.torn + json.dumps(result) + "\n")
+                file.write("\n" * torn + json.dumps(result) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             self.torn = False

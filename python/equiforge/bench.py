@@ -1,6 +1,6 @@
 """Benchmarks: the product beside eager PyTorch, torch.compile and the attention kernels that PyTorch has.
 
-    equiforge bench --suite programs --target h200 [--only NAME] [--budget 5m] [--devices all] [--results FILE]
+    equiforge bench --suite programs --target h200 [--only NAME,...] [--budget 5m] [--devices all] [--results FILE]
 
 Every case runs in a process of its own (_bench_case.py), several side by side on several GPUs (_bench_run.py); what
 hangs or crashes costs the figures that were still to come. Times are microseconds of a call inside a CUDA graph, the
@@ -24,19 +24,27 @@ from typing import Any
 
 from equiforge import _native, _plot
 from equiforge._bench_case import ROOT, workloads
-from equiforge._bench_run import Options, Place, Result, Results, Runner, places
+from equiforge._bench_run import Options, Place, Result, Results, Runner, models, places
 from equiforge._native import EquiForgeError
 
 SUITES = ("programs", "attention", "layers")  # and "search", which measures no implementation
 
 
-def search_suite(only: str | None) -> list[dict[str, Any]]:
+def matching(names: Sequence[str], only: Sequence[str]) -> list[str]:
+    """The names that are meant, in their order: for each text that one alone or, where there is none, those that have
+    it in them. No text: all. Usage for one that means none."""
+    meant = {text: [n for n in names if n == text] or [n for n in names if text in n] for text in only}
+    if nothing := [text for text, found in meant.items() if not found]:
+        raise Usage(f"no case is called {', '.join(nothing)}")
+    return [n for n in names if not only or any(n in found for found in meant.values())]
+
+
+def search_suite(only: Sequence[str]) -> list[dict[str, Any]]:
     """Search cost at batch 16 under the three ways of extraction (paper, Figure 10)."""
     cases = []
-    for path in sorted((ROOT / "tests" / "programs").glob("*_b16.ef")):
+    programs = {path.stem: path for path in sorted((ROOT / "tests" / "programs").glob("*_b16.ef"))}
+    for path in map(programs.__getitem__, matching([*programs], only)):
         for mode in ("early", "after", "none"):
-            if only and only not in path.stem:
-                continue
             command = [_native.command(), "search", str(path), "--compaction", mode, "--json"]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             entry = json.loads(result.stdout) if result.returncode == 0 else {"error": result.stderr.strip()}
@@ -107,6 +115,11 @@ def suites(text: str) -> list[str]:
     return chosen
 
 
+def texts(text: str) -> list[str]:
+    """Of a list with commas."""
+    return [part for part in text.split(",") if part]
+
+
 def devices(text: str) -> int | None:
     """A number; None for "all"."""
     if text == "all":
@@ -121,14 +134,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="equiforge bench", description=__doc__.split("\n", maxsplit=1)[0])
     add = parser.add_argument
     add("--suite", type=suites, default=["programs"], metavar="NAME,…", help="all, programs, attention, layers; search")
-    add("--only", metavar="NAME", help="cases whose name contains this")
+    add("--only", type=texts, default=[], metavar="NAME,…", help="cases of these names, or whose names contain them")
     add("--target", default="auto", help="auto, cpu (at reduced sizes), h200, …")
     add("--budget", default="5m", metavar="TIME", help="of each optimisation (5m)")
     add("--devices", type=devices, default=1, metavar="N|all", help="GPUs on which cases run side by side (1)")
     add("--limit", metavar="TIME", help="no case is begun that would not end within this")
     add("--results", type=Path, metavar="FILE", help="gets each result at once; what is there is not measured again")
     add("--baselines", action="store_true", help="measure the baselines only")
-    add("--skip", default="", metavar="NAME,…", help="baselines to leave out")
+    add("--skip", type=texts, default=[], metavar="NAME,…", help="baselines to leave out")
     add("--plot", type=Path, metavar="FILE.svg", help="speed against the fastest baseline, drawn")
     add("--json", action="store_true", help="one JSON object")
     return parser.parse_args(argv)
@@ -146,16 +159,12 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
-    """The cases' names, suite by suite. Usage when there are none."""
+    """The cases' names, suite by suite. Usage for a text of --only that means none."""
     cases = workloads().WORKLOADS.items()
     names = [name for suite in arguments.suite for name, case in cases if case.suite == suite]
-    only = arguments.only
-    names = [n for n in names if only in (None, n)] or [n for n in names if only in n]
     if "layers" in arguments.suite and not workloads().HAS_TRANSFORMERS:
         print("bench: the decoder layers of transformers are left out: it is not installed", file=sys.stderr)
-    if not names:
-        raise Usage(f"no case of suite {', '.join(arguments.suite)} is called {only}")
-    return names
+    return matching(names, arguments.only)
 
 
 def wanted(arguments: argparse.Namespace) -> tuple[Options, float | None]:
@@ -167,8 +176,7 @@ def wanted(arguments: argparse.Namespace) -> tuple[Options, float | None]:
         limit_s = seconds(arguments.limit, "a limit") if arguments.limit else None
     except EquiForgeError as problem:
         raise Usage(str(problem)) from None
-    skip = tuple(filter(None, arguments.skip.split(",")))
-    return Options(arguments.target, arguments.budget, budget_s, skip, arguments.baselines), limit_s
+    return Options(arguments.target, arguments.budget, budget_s, tuple(arguments.skip), arguments.baselines), limit_s
 
 
 def measure(arguments: argparse.Namespace) -> int:
@@ -180,7 +188,8 @@ def measure(arguments: argparse.Namespace) -> int:
         raise Usage(str(problem)) from None
     names = chosen(arguments)
     known = {name: results.found[name] for name in names if name in results.found}
-    known = {name: case for name, case in known.items() if options.covers(case)}
+    here = models(arguments.target) if known else set()
+    known = {name: case for name, case in known.items() if options.covers(case, here)}
     rest = [name for name in names if name not in known]
     if known:
         print(f"bench: {len(known)} of {len(names)} cases are in {arguments.results}", file=sys.stderr)

@@ -74,11 +74,11 @@ static const struct {
      "  The devices that optimize can be for, and which of them this machine has.\n",
      "  --json             one JSON object\n"},
     {"bench", cli_bench,
-     "bench [--suite NAME,...] [--only NAME] [--target T] [--budget TIME] [--devices N|all] [--limit TIME]\n"
+     "bench [--suite NAME,...] [--only NAME,...] [--target T] [--budget TIME] [--devices N|all] [--limit TIME]\n"
      "                [--results FILE] [--baselines] [--skip NAME,...] [--plot FILE.svg] [--json]\n"
      "  Measures workloads against eager PyTorch, torch.compile and PyTorch's attention kernels. Needs PyTorch.\n",
      "  --suite NAME,...   programs, attention, layers, all of these, or search for the cost of searching (programs)\n"
-     "  --only NAME        cases whose name contains this\n"
+     "  --only NAME,...    cases of these names or, where there is none, whose names contain them\n"
      "  --target T         auto, cpu (at reduced sizes), h200, … (auto)\n"
      "  --budget TIME      of each optimisation (5m)\n"
      "  --devices N|all    GPUs of that kind on which cases run side by side, one at a time on each. They do not "
@@ -87,14 +87,16 @@ static const struct {
      "  --limit TIME       9m: no case is begun that would not end within it, as the longest so far tells\n"
      "  --results FILE     gets the result of each case at once, a JSON object a line; what is in it without an "
      "error,\n"
-     "                     for the same target and budget, is not measured again\n"
+     "                     for the same target, budget, device and versions of EquiForge, PyTorch and Triton, is not\n"
+     "                     measured again unless a baseline found too little memory beside other processes\n"
      "  --baselines        measures the others only\n"
      "  --skip NAME,...    baselines to leave out\n"
      "  --plot FILE.svg    draws speed against the fastest baseline\n"
      "  --json             one JSON object; times are cold and warm\n"
      "Each case that ends has its figures in a line on standard error. Ctrl-C ends the running ones; the table shows "
      "what\n"
-     "there is. Exit status 1 when a case failed or was left out.\n"},
+     "there is. Each case is tuned afresh, with a store of its own, unless $EQUIFORGE_STORE names one, which then may\n"
+     "have the best already. Exit status 1 when a case failed or was left out.\n"},
     {"report", cli_report_page,
      "report OUT.efz -o PAGE.html\n"
      "  One self-contained page about an optimised module: code, schedules, measurements, derivations.\n",

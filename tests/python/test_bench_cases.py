@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ if how.get("child"):  # a worker with a process group of its own
         subprocess.Popen(["sleep", "1000"], preexec_fn=os.setpgrp)
 report({"step": "imports", "s": 0.1})
 report({"baseline": "eager", "us": 20.0, "warm_us": 18.0, "rel_l2": 1e-4})
-report({"baseline": "compile", "error": "RuntimeError: none"})
+report({"baseline": "compile", "error": "RuntimeError: none", **how.get("compile", {})})
 with open(os.environ["SEEN"], "a") as seen:
     def saw(**what):
         seen.write(json.dumps({"name": name, "pid": os.getpid(), **what}) + "\\n")
@@ -44,7 +45,7 @@ with open(os.environ["SEEN"], "a") as seen:
         us = how.get("us", 10.0)
         report({"product": {"us": us, "warm_us": us / 2, "rel_l2": 2e-4}, "kernels": 1, "elapsed_s": 1.0})
     saw(gpu=os.environ.get("CUDA_VISIBLE_DEVICES"), cpus=sorted(os.sched_getaffinity(0)), started=started,
-        ended=time.monotonic(), quiet="--quiet" in sys.argv)
+        ended=time.monotonic(), quiet="--quiet" in sys.argv, store=os.environ["EQUIFORGE_STORE"])
 sys.exit(how.get("exit", 0))
 """
 PROGRAMS = ["rmsnorm_linear/B1", "rmsnorm_mlp/B1", "rmsnorm_swiglu/B1", "layernorm_gemm/B1", "lora/B1", "gated_mlp/B1"]
@@ -135,7 +136,8 @@ def test_one_device_has_all_processors(fake, capsys):
 
 
 def test_cpu_has_one_place():
-    assert _bench_run.places("cpu", None) == _bench_run.places("interpreter", 3) == [Place("cpu")]
+    here = [Place(_bench_run.processor())]
+    assert _bench_run.places("cpu", None) == _bench_run.places("interpreter", 3) == here
 
 
 def test_devices_of_a_kind(monkeypatch):
@@ -221,6 +223,87 @@ def test_what_is_not_covered_is_measured_again(fake, capsys, tmp_path):
         assert len(file.read_text().splitlines()) == count
 
 
+def measured_again(fake, capsys, file: Path, *arguments: object) -> bool:
+    """Whether the one case is, beside this file."""
+    before = len(fake.seen)
+    status, _, err = run(capsys, "--only", "lora/B8", "--results", file, *arguments)
+    assert status == 0, err
+    return len(fake.seen) > before
+
+
+def test_results_of_other_versions_do_not_count(fake, capsys, tmp_path, monkeypatch):
+    file, now = tmp_path / "results.jsonl", _bench_run.versions()
+    assert set(now) == {"equiforge", "torch", "triton"} and now["torch"] == torch.__version__
+    cpu = ("--target", "cpu")
+    assert measured_again(fake, capsys, file, *cpu) and not measured_again(fake, capsys, file, *cpu)
+    for name in now:
+        monkeypatch.setattr(_bench_run, "versions", lambda name=name: {**now, name: "0"})
+        assert measured_again(fake, capsys, file, *cpu) and not measured_again(fake, capsys, file, *cpu)
+    old = {key: x for key, x in json.loads(file.read_text().splitlines()[-1]).items() if key != "versions"}
+    file.write_text(json.dumps(old) + "\n")
+    assert measured_again(fake, capsys, file, *cpu)
+
+
+def test_results_of_other_devices_do_not_count(fake, capsys, tmp_path, monkeypatch):
+    file = tmp_path / "results.jsonl"
+    for target in ("cpu", "auto"):  # of which there is no GPU
+        monkeypatch.setattr(_bench_run, "processor", lambda: "a processor")
+        monkeypatch.setattr(_bench_run, "gpus", lambda target: [])
+        assert measured_again(fake, capsys, file, "--target", target)
+        assert not measured_again(fake, capsys, file, "--target", target)
+        monkeypatch.setattr(_bench_run, "processor", lambda: "another one")
+        assert measured_again(fake, capsys, file, "--target", target)
+    fake.gpus(1)
+    assert measured_again(fake, capsys, file, "--target", "auto")
+    assert not measured_again(fake, capsys, file, "--target", "auto")
+    monkeypatch.setattr(_bench_run, "gpus", lambda target: [Place("NVIDIA H200 NVL", "0")])
+    assert measured_again(fake, capsys, file, "--target", "auto")
+
+
+def test_baselines_short_of_memory_are_measured_again(fake, capsys, tmp_path):
+    """That other processes had."""
+    file = tmp_path / "results.jsonl"
+    fake.does(every={"compile": {"short": True}})
+    assert measured_again(fake, capsys, file, "--target", "cpu")
+    assert not measured_again(fake, capsys, file, "--target", "cpu", "--skip", "compile")
+    assert measured_again(fake, capsys, file, "--target", "cpu")
+    fake.does()
+    assert measured_again(fake, capsys, file, "--target", "cpu")
+    assert not measured_again(fake, capsys, file, "--target", "cpu")
+
+
+@pytest.mark.parametrize(("free", "mine", "short"), [(10, 880, True), (10, 980, False)])
+def test_memory_of_others(monkeypatch, free, mine, short):
+    """A baseline that does not fit into a device of its own does not fit."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: mine)
+    problem = torch.OutOfMemoryError("CUDA out of memory")
+    assert _bench_case.short_for_others(problem, torch.device("cuda", 0)) is short
+    assert not _bench_case.short_for_others(RuntimeError("none"), torch.device("cuda", 0))
+
+
+def test_each_case_has_a_store_of_its_own(fake, capsys, monkeypatch):
+    monkeypatch.delenv("EQUIFORGE_STORE", raising=False)
+    arguments = ("--only", "lora/B8", "--target", "cpu")
+    assert run(capsys, *arguments)[0] == run(capsys, *arguments)[0] == 0
+    stores = [Path(entry["store"]) for entry in fake.seen]
+    assert len(set(stores)) == 2 and not any(store.parent.exists() for store in stores)
+    monkeypatch.setenv("EQUIFORGE_STORE", "/a/store.db")
+    assert run(capsys, *arguments)[0] == 0 and fake.seen[-1]["store"] == "/a/store.db"
+
+
+def test_several_names(fake, capsys):
+    def names(only: str) -> list[str]:
+        before = len(fake.seen)
+        assert run(capsys, "--only", only, "--target", "cpu", "--baselines")[0] == 0
+        return [entry["name"] for entry in fake.seen[before:]]
+
+    assert names("ngpt/B8,lora/B1") == ["lora/B1", "ngpt/B8"]  # and not lora/B16
+    assert names("lora/B1,lora,") == ["lora/B1", "lora/B8", "lora/B16"]
+    assert bench.main(["--only", "lora,nothing,none", "--target", "cpu"]) == 2
+    assert capsys.readouterr().err.strip() == "bench: no case is called nothing, none"
+
+
 @pytest.mark.parametrize("text", ["not a result\n", '{"cases": []}\n', "[1]\n", "3", '{"name": "a"}'])
 def test_a_file_of_something_else_is_left_alone(fake, capsys, tmp_path, text):
     file = tmp_path / "results.jsonl"
@@ -246,6 +329,26 @@ def test_full_disks_lose_the_line_only(capsys):
     results = Results(Path("/dev/full"))
     results.add({"name": "a"})
     assert "No space left" in capsys.readouterr().err and "a" in results.found
+
+
+def test_what_follows_a_line_that_was_cut_off_counts(tmp_path, monkeypatch, capsys):
+    """Wherever the disk was full."""
+    whole = {**dict.fromkeys(_bench_run.ALWAYS, 0), "baselines": {}}
+    lost = {**whole, "name": "lost"}
+    for size in (0, 1, 5, 40):
+        results = Results(tmp_path / str(size))
+
+        def full(fd, file=tmp_path / str(size), size=size):
+            os.truncate(file, os.stat(file).st_size - len(json.dumps(lost)) - 1 + size)
+            raise OSError(28, "No space left on device")
+
+        results.add({**whole, "name": "before"})
+        with monkeypatch.context() as context:
+            context.setattr(os, "fsync", full)
+            results.add(lost)
+        results.add({**whole, "name": "after"})
+        results.add({**whole, "name": "last"})
+        assert list(Results(tmp_path / str(size)).found) == ["before", "after", "last"]
 
 
 # ---- limits ----
@@ -386,6 +489,17 @@ def test_cases_end_with_the_benchmark(fake, monkeypatch):
     assert not alive(case)
 
 
+def test_cases_of_a_benchmark_that_has_ended_end(capsys, monkeypatch):
+    """Where it ended before they could ask to be told."""
+    mine = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(_bench_case, "Case", lambda *_: pytest.fail("was begun"))
+    monkeypatch.setattr(_bench_case.ctypes, "CDLL", lambda _: SimpleNamespace(prctl=lambda *_: 0))
+    others = ["lora/B8", "--target", "cpu", "--device", "cpu", "--budget", "1s", "--report", "2"]
+    with pytest.raises(_bench_run.EquiForgeError, match=f"process {os.getpid()} is not there"):
+        _bench_case.main([*others, "--parent", str(os.getpid())])  # which is no process's parent that it is itself
+    assert signal.getsignal(signal.SIGINT) is mine
+
+
 PARENT = """
 from equiforge._bench_run import *
 case = Running.start("lora/B8", Options("cpu", "100s", 100.0), Place("cpu"))
@@ -425,7 +539,7 @@ def test_slow_calls_are_few():
     """However long a call takes, a baseline takes a few seconds, and the next one is measured when memory is short."""
     case = object.__new__(_bench_case.Case)
     reports, calls = [], []
-    case.report, case.exact = reports.append, None
+    case.report, case.exact, case.device = reports.append, None, torch.device("cpu")
     case.timer = _timing.Timer([torch.ones(4)], torch.device("cpu"))
 
     def slow(tensors):
@@ -438,4 +552,4 @@ def test_slow_calls_are_few():
     measured, step, failed, _ = reports
     assert measured["us"] >= 2.9e5 and measured["first_s"] >= 0.29 and step["step"] == "slow"
     assert len(calls) <= 2 + 2 * _bench_case.TIMING_S / 0.3 + 3
-    assert failed == {"baseline": "short", "error": "OutOfMemoryError: CUDA out of memory"}
+    assert failed == {"baseline": "short", "error": "OutOfMemoryError: CUDA out of memory", "short": True}
