@@ -647,9 +647,8 @@ static void long_chains_take_no_time(void **state)
     clock_t start = clock();
     ef_kgraph *graph = ef_kgraph_new(program, &diag);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-    if (!graph)
-        fail_msg("%s", diag.text);
-    print_message("%u kernels in %.2f s\n", graph->kernels.count, seconds);
+    assert_non_null(graph);
+    print_message("%u kernels in %.2f s\n", graph ? graph->kernels.count : 0, seconds);
     assert_true(seconds < 8);
     ef_kgraph_free(graph);
     ef_program_free(program);
