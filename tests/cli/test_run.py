@@ -4,6 +4,8 @@ import os
 import statistics
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,7 @@ def test_what_does_not_fit_is_one_line_and_exit_2(equiforge, arguments, word):
     assert word in result.stderr
 
 
+OTHERS = 0.1  # of one processor: with more of it gone, threads wait for slices of time wherever they are
 SHORT = """program short
 dim m = 8
 dim k = 48
@@ -69,18 +72,34 @@ output y = matmul(mul(x, g), w)
 """
 
 
+def busy_s() -> float:
+    """Seconds of processors that all processes of this machine have had."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def own_s() -> float:
+    """What this process and those that it has waited for had of it."""
+    return sum(os.times()[:4])
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor waits for nobody")
 def test_a_processor_that_another_process_holds_stalls_no_kernel(equiforge, tmp_path):
     """A call takes 2 us, and some of a hundred times as long at a slice's end. It was 10 to 50 ms for nearly all calls,
-    every second time, while the threads shared a processor."""
+    every second time, while the threads shared a processor. Where yet other processes hold processors, that says
+    nothing."""
+    others, start = busy_s() - own_s(), time.monotonic()
     (tmp_path / "short.ef").write_text(SHORT)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
             times = [equiforge.json("run", tmp_path / "short.ef", "--repeat", "20")["us"] for _ in range(7)]
         finally:
             other.kill()
-    assert statistics.median(times) < 1000, times
-    assert sum(us > 5000 for us in times) < 3, times
+    others, wall = busy_s() - own_s() - others, time.monotonic() - start
+    stalled = statistics.median(times) >= 1000 or sum(us > 5000 for us in times) >= 3
+    if stalled and others > OTHERS * wall:
+        pytest.skip(f"other processes had {others:.1f} s of the processors in {wall:.1f} s")
+    assert not stalled, times
 
 
 def test_what_is_too_large_to_check_says_so(equiforge):

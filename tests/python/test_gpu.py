@@ -60,6 +60,7 @@ TILES = SOURCE.replace(
     "tl.store(u + at, tl.load(t + at) + 1.0)",
     "tl.store(u + at, tl.reshape(t.load([2 * tl.program_id(0), 0]), [512]) + 1.0)",
 ).replace("k1[(8,)](temps[0],", "k1[(8,)](TensorDescriptor(temps[0], [16, 256], [256, 1], [2, 256]),")
+assert "t.load(" in TILES and "[2, 256])" in TILES
 TILES = TILES.replace(
     "import triton\n", "import triton\nfrom triton.tools.tensor_descriptor import TensorDescriptor\n", 1
 )
@@ -69,6 +70,7 @@ EARLY = re.sub(
     r"(def k\d.*:\n)", r"\1    tl.extra.cuda.gdc_wait()\n    tl.extra.cuda.gdc_launch_dependents()\n", SOURCE
 )
 EARLY = EARLY.replace("num_warps=4", "launch_pdl=True, num_warps=4")
+assert EARLY.count("gdc_wait()") == EARLY.count("gdc_launch_dependents()") == EARLY.count("launch_pdl=True") == 3
 
 # The same results from four kernels. The second one, slow and small, and the third read what the first one stores; the
 # third runs while the second one does, and waits for it in the end.

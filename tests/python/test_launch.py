@@ -343,7 +343,8 @@ with torch.no_grad():
 best = dict(zip(parts, (min(taken) / 1e3 for taken in zip(*times))))
 for name, us in best.items():
     print(f"host time without a GPU {us:6.2f} us  {name}")
-assert best["module"] < 6
+# As other processes leave it: about half as long again as its parts.
+assert best["module"] < 3 * sum(best[part] for part in ("library", "output", "the check of arguments and weights"))
 """,
     "arguments of the library": """
 kernels = kernels_of(SOURCE, SIZES)
