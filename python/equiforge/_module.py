@@ -112,6 +112,7 @@ class _Misfit(Exception):
 
 # As printed functions say it.
 _CHANGED = "a parameter or buffer has another type, shape or device"
+_REPLACED = "a submodule is another one than when the module was optimised"
 _SHARED = "what the module writes to shares its memory with another argument or buffer"
 
 
@@ -165,7 +166,8 @@ class Runner:
 
     They are printed and compiled, since a call should cost the host microseconds: values are local variables,
     forgotten after their last use, and what never changes is bound once. Parameters and buffers are looked up in their
-    module at every call, where `.to()` and the like put new ones.
+    module at every call, where `.to()` and the like put new ones; that the submodules are still the same ones is asked
+    at every call too, a comparison for each module that has some.
 
     Attributes:
         run: for any arguments whose shapes and types fit; _Misfit when weights do not.
@@ -201,6 +203,10 @@ class Runner:
         }
         if self.prepared is not None:
             self.names.update(refresh=self.prepared.refresh, prepared_wants=self.prepared.want_gradients)
+        parents = [part._modules for part in (module.modules() if module is not None else ()) if part._modules]
+        self.names.update({f"p{n}": held for n, held in enumerate(parents)})
+        self.names.update({f"q{n}": dict(held) for n, held in enumerate(parents)})
+        self.same = [f"p{n} == q{n}" for n in range(len(parents))]  # modules equal themselves alone
         self.weights: dict[int, _Holder] = {}  # looked up at every call
         self.constants: list[int] = []
         for i, value in enumerate(plan.values):
@@ -240,7 +246,9 @@ class Runner:
             # A kernel would read whatever is there.
             changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
             lookups += [f"        v{i} = h{i}[{name!r}]", f"        if {changed}: {misfit}"]
-        lines = ["def run(flat):", self._unpacking(), *_trying(lookups, misfit)]
+        lines = ["def run(flat):", self._unpacking()]
+        lines += [f"    if not ({' and '.join(self.same)}): raise Misfit({_REPLACED!r})"] if self.same else []
+        lines += _trying(lookups, misfit)
         lines += self._body(set(), f"raise Misfit({_SHARED!r})", inline=False)
         exec("\n".join(lines), self.names)
         run: Callable[[Sequence[Any]], Any] = self.names["run"]
@@ -278,7 +286,7 @@ class Runner:
         if self.prepared is not None:
             lines.append(f"    if not refresh() or enabled() and prepared_wants(): {misfit}")
         lines += _trying([f"        v{i} = h{i}[{name!r}]" for i, (_, name) in self.weights.items()], misfit)
-        fits = " and ".join([*same, f"check({', '.join(first.values())})"])
+        fits = " and ".join([*self.same, *same, f"check({', '.join(first.values())})"])
         lines.append(f"    if not ({fits}): {misfit}")
         lines += self._body({name for name, x in tensors.items() if x.is_contiguous()}, misfit, inline=True)
         names = {**self.names, "check": check, **{f"as_{name}": x for name, x in values.items()}}
@@ -479,10 +487,10 @@ class OptimizedModule(nn.Module):
     loaded; `train()` and `eval()` set that of both.
 
     Its kernels are for arguments like those that it was optimised for (the same structure, shapes, element types and
-    device), and they compute no gradients. Called with others, in training mode, under autocast, or, while gradients
-    are enabled, with an argument or parameter that requires them, it runs the original, and says so once, in a
-    warning. So call it after `eval()`, under `torch.no_grad()` or `torch.inference_mode()`, or after
-    `requires_grad_(False)`. Kernels run no hooks of the original's or of submodules that were registered since.
+    device), and they compute no gradients. Called with others, in training mode, under autocast, after a submodule was
+    replaced, or, while gradients are enabled, with an argument or parameter that requires them, it runs the original,
+    and says so once, in a warning. So call it after `eval()`, under `torch.no_grad()` or `torch.inference_mode()`, or
+    after `requires_grad_(False)`. Kernels run no hooks of the original's or of submodules that were registered since.
 
     Attributes:
         original: the module as it was given; the one in the file it was loaded from, which PyTorch exported for

@@ -174,6 +174,43 @@ def test_changed_weights():
     assert torch.equal(fast(tokens)[0], model(tokens)[0])
 
 
+@torch.no_grad()
+def test_replaced_submodules():
+    """The original runs: whatever was put there computes in its own way, of weights of its own."""
+    model, tokens = Model(), torch.arange(12) % 10
+    model.parts = nn.Sequential(nn.Sequential(nn.Identity()))
+    fast = optimized(model)
+    kernels = fast._runner.kernels[0]
+    calls, ran = [], type(kernels).__call__
+
+    def count(self, inputs):
+        calls.append(1)
+        return ran(self, inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(kernels), "__call__", count)
+        for _ in range(3):
+            fast(tokens)
+        assert fast._quick and len(calls) == 3
+        held, model.table = model.table, nn.Embedding(10, 40, dtype=torch.float16)
+        with pytest.warns(UserWarning, match="a submodule is another one"):
+            assert torch.equal(fast(tokens)[1]["embedded"], model.table(tokens))
+        assert torch.equal(fast.forward(tokens)[0], model(tokens)[0])
+        fast.table = held
+        fast(tokens)
+        assert len(calls) == 4
+        inner, model.parts[0][0] = model.parts[0][0], nn.ReLU()
+        fast(tokens)
+        assert len(calls) == 4
+        model.parts[0][0] = inner
+        model.parts.append(nn.ReLU())
+        fast(tokens)
+        assert len(calls) == 4
+        del model.parts[1]
+        fast(tokens)
+        assert len(calls) == 5
+
+
 def test_gradients():
     """In evaluation mode too: a frozen part of something that learns."""
     model = Model().requires_grad_(True)
