@@ -264,6 +264,10 @@ typedef struct {
     const char *source; /* the program as C, without the support code */
 } equiforge_run_result;
 
+/* For a process that runs and times programs, before the first one: has OpenMP bind its threads, each to a processor of
+ * its own, when they are as many (0: they are) and the environment names no OMP_PROC_BIND, which this sets. Where other
+ * processes are busy, two threads would share a processor else. */
+EF_API void equiforge_bind_threads(uint32_t threads);
 /* Runs a program on this machine's processor: cuts it into kernels, prints them as C, compiles them with the system's
  * compiler ('cc'), loads and calls them. Operators that are not tiled become kernels of their own. EQUIFORGE_BAD_INPUT
  * when the options do not fit the program; EQUIFORGE_FAILED when it cannot be compiled, checked, or is wrong. The
@@ -432,7 +436,7 @@ EF_API equiforge_status equiforge_plan_report(equiforge_plan *plan, const char *
  * the Python package records what Triton compiled. NVIDIA's driver is opened when it is first needed. */
 typedef struct equiforge_launches equiforge_launches;
 
-/* What equiforge_launches_call returns, beside 0 and the driver's errors (CUresult), when it launched nothing. */
+/* What equiforge_launches_run returns, beside 0 and the driver's errors (CUresult), when it launched nothing. */
 #define EQUIFORGE_LAUNCH_UNALIGNED (-1) /* an address is no multiple of 16, for which kernels are compiled */
 #define EQUIFORGE_LAUNCH_CAPTURING (-2) /* the stream is captured into a graph; the list was made for calls */
 
@@ -459,14 +463,21 @@ EF_API bool equiforge_launches_value(equiforge_launches *launches, uint64_t valu
 EF_API bool equiforge_launches_map(equiforge_launches *launches, bool fixed, uint64_t address, uint32_t type,
                                    uint32_t swizzle, uint32_t rank, const uint64_t *extents, const uint64_t *strides,
                                    const uint32_t *block);
-/* Launches everything and waits for nothing; threads may call it at once. It is what the Python package makes a
- * built-in function of (METH_FASTCALL in Python's stable interface, 3.10 and newer), a call of which costs a fifth of
- * one by way of ctypes: `self` is the handle as a Python integer, the arguments are the addresses, as Python integers.
- * Returns 0 or a number as above, as a new Python integer; NULL, with an exception set, for other arguments. It is
- * called with Python's lock held, which others may have while it launches. */
+/* Launches everything, with these addresses, and waits for nothing; threads may call it at once. 0 or a number as
+ * above. */
+EF_API int equiforge_launches_run(equiforge_launches *launches, const uint64_t *address);
+/* The same as what the Python package makes a built-in function of (METH_FASTCALL in Python's stable interface, 3.10
+ * and newer), a call of which costs a fifth of one by way of ctypes: `self` is the handle as a Python integer, the
+ * arguments are the addresses, as Python integers. Returns 0 or a number as above, as a new Python integer; NULL, with
+ * an exception set, for other arguments. It is called with Python's lock held, which others may have while it
+ * launches; after equiforge_launches_python. */
 EF_API void *equiforge_launches_call(void *self, void *const *arguments, intptr_t count);
 /* The same, and the arguments are PyTorch's tensors, which must have memory. */
 EF_API void *equiforge_launches_call_tensors(void *self, void *const *arguments, intptr_t count);
+/* Where these find Python, with which the library is not linked: PyLong_AsUnsignedLongLong, PyLong_FromLong,
+ * PyErr_Occurred, PyErr_BadArgument, PyEval_SaveThread, PyEval_RestoreThread, in this process. */
+#define EQUIFORGE_PYTHON_FUNCTIONS 6
+EF_API void equiforge_launches_python(void *const functions[EQUIFORGE_PYTHON_FUNCTIONS]);
 /* What gives the address of a tensor's memory, in this process; before the first call with tensors. */
 EF_API void equiforge_launches_tensors(void *(*address)(void *tensor));
 /* The driver's text for one of its errors. */

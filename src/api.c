@@ -17,6 +17,7 @@
 #include "search/saturate.h"
 #include "support/arena.h"
 #include "support/deepstack.h"
+#include "support/processors.h"
 #include "support/vec.h"
 #include "target/target.h"
 #include "tune/gather.h"
@@ -569,6 +570,11 @@ equiforge_status equiforge_explain(equiforge_program *from, equiforge_program *t
 }
 
 /* ---- running ---- */
+
+void equiforge_bind_threads(uint32_t threads)
+{
+    ef_bind_threads(threads ? threads : ef_processors());
+}
 
 equiforge_status equiforge_run(equiforge_program *program, const equiforge_run_options *options,
                                equiforge_run_result *result)

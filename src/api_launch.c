@@ -1,4 +1,5 @@
-/* The public interface to launching compiled GPU kernels, for the Python package; api_python.c has the call itself. */
+/* The public interface to launching compiled GPU kernels, for the Python package; api_python.c has the call as Python's
+ * own. */
 #include "api.h"
 #include "codegen/launch.h"
 
@@ -42,6 +43,11 @@ bool equiforge_launches_map(equiforge_launches *launches, bool fixed, uint64_t a
         map.stride[i] = i + 1 < rank ? strides[i] : 0;
     }
     return ef_launches_map((ef_launches *)launches, fixed, address, &map);
+}
+
+int equiforge_launches_run(equiforge_launches *launches, const uint64_t *address)
+{
+    return ef_launches_call((ef_launches *)launches, address);
 }
 
 const char *equiforge_launch_error(int result)

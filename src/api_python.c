@@ -1,7 +1,5 @@
 /* Launching as a built-in function of Python's. The declarations are those of Python's stable interface (3.10 and
  * newer): nothing here needs its headers, or is linked with it. */
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,26 +15,15 @@ static struct {
     int (*wrong_argument)(void); /* sets TypeError */
     void *(*unlock)(void);
     void (*lock)(void *state);
-    bool found;
 } python;
 
-static void find_python(void)
+void equiforge_launches_python(void *const functions[EQUIFORGE_PYTHON_FUNCTIONS])
 {
-    const struct {
-        const char *name;
-        void *to;
-    } symbols[] = {
-        {"PyLong_AsUnsignedLongLong", &python.number}, {"PyLong_FromLong", &python.integer},
-        {"PyErr_Occurred", &python.exception},         {"PyErr_BadArgument", &python.wrong_argument},
-        {"PyEval_SaveThread", &python.unlock},         {"PyEval_RestoreThread", &python.lock},
+    void *const to[EQUIFORGE_PYTHON_FUNCTIONS] = {
+        &python.number, &python.integer, &python.exception, &python.wrong_argument, &python.unlock, &python.lock,
     };
-    void *process = dlopen(NULL, RTLD_NOW);
-    python.found = process != NULL;
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols && process; i++) {
-        void *address = dlsym(process, symbols[i].name);
-        memcpy(symbols[i].to, &address, sizeof address);
-        python.found = python.found && address;
-    }
+    for (size_t i = 0; i < EQUIFORGE_PYTHON_FUNCTIONS; i++)
+        memcpy(to[i], &functions[i], sizeof functions[i]);
 }
 
 static void *(*address_of)(void *tensor);
@@ -74,10 +61,6 @@ static bool read_tensors(void *const *arguments, intptr_t count, uint64_t *addre
 static void *call(void *self, void *const *arguments, intptr_t count,
                   bool (*read)(void *const *arguments, intptr_t count, uint64_t *address))
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_python);
-    if (!python.found)
-        abort(); /* nobody calls this without Python */
     uintptr_t handle = (uintptr_t)python.number(self);
     ef_launches *list = (ef_launches *)handle; // NOLINT(performance-no-int-to-ptr): made by equiforge_launches_new
     if (count != (intptr_t)ef_launches_addresses(list)) {

@@ -87,24 +87,34 @@ class TritonKernels:
         self.recorded: dict[int, list[_launch.Launch] | None] = {}  # by device
         self.launches: dict[tuple[int, int], _launch.Launches] = {}  # by device and stream
         self.calls: dict[tuple[int, int], Callable[..., int]] = {}  # theirs, of tensors
+        self.any_calls: dict[tuple[int, int], Callable[..., int]] = {}  # of what may be no real ones
+        self.functions: dict[int, Callable[[Sequence[Tensor]], list[Tensor]]] = {}  # `lines` by device
         self.lock = threading.Lock()
         self.fresh = _fresh()
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         index = inputs[0].get_device() if inputs else torch.cuda.current_device()
-        if index < 0 or index != torch._C._cuda_getDevice():
+        if index < 0:
             return self._slowly(inputs)
-        launches = self.launches.get((index, torch._C._cuda_getCurrentRawStream(index)))
-        if launches is None:
-            return self._slowly(inputs)
-        outputs = [self.fresh(shape, strides, dtype) for shape, strides, dtype in self.outputs]
-        failed = launches.call(*[x.data_ptr() for x in (*inputs, *outputs)])
-        return self._slowly(inputs) if failed else outputs
+        function = self.functions.get(index)
+        if function is None:
+            function = self.functions[index] = self._printed(len(inputs), index)
+        return function(inputs)
+
+    def _printed(self, count: int, index: int) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+        """`lines` as a function of so many inputs."""
+        ins, outs = [f"x{n}" for n in range(count)], [f"y{n}" for n in range(len(self.outputs))]
+        lines, names = self.lines(ins, outs, index, "")
+        names["calls"] = self.any_calls
+        unpacking = [f"    {''.join(f'{x}, ' for x in ins)}= inputs"] if ins else []
+        exec("\n".join(["def call(inputs):", *unpacking, *lines, f"    return [{', '.join(outs)}]"]), names)
+        function: Callable[[Sequence[Tensor]], list[Tensor]] = names["call"]
+        return function
 
     def lines(self, ins: Sequence[str], outs: Sequence[str], index: int, tag: str) -> tuple[list[str], dict[str, Any]]:
-        """The same as lines of a function that calls the region, since host time is the time of small modules: from the
-        variables of inputs, which are tensors on the device of this number, to those of outputs. And the names that
-        these lines use, which `tag` tells from another region's."""
+        """A call as lines of a function that calls the region, since host time is the time of small modules: from the
+        variables of inputs, which are real tensors on the device of this number, to those of outputs. And the names
+        that these lines use, which `tag` tells from another region's."""
         names: dict[str, Any] = {
             f"calls{tag}": self.calls,
             f"slowly{tag}": self._slowly,
@@ -166,6 +176,7 @@ class TritonKernels:
         if not capturing and (index, stream) not in self.launches:
             self.launches[index, stream] = launches
             self.calls[index, stream] = launches.call_tensors
+            self.any_calls[index, stream] = launches.call_any
 
     def _interpreted(self, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in self.outputs]

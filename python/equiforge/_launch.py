@@ -202,6 +202,26 @@ class _Method(ctypes.Structure):
 
 
 FASTCALL = 0x80  # METH_FASTCALL
+WANTED = (  # by the library, of Python, in its order
+    "PyLong_AsUnsignedLongLong",
+    "PyLong_FromLong",
+    "PyErr_Occurred",
+    "PyErr_BadArgument",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
+
+
+@functools.cache
+def _finds_python() -> bool:
+    """Whether what built-in functions need of Python is found; the library is told where. A program that loads Python
+    for itself alone (RTLD_LOCAL) hides it from others."""
+    try:
+        found = [ctypes.cast(ctypes.pythonapi[name], ctypes.c_void_p) for name in (*WANTED, "PyCFunction_NewEx")]
+    except AttributeError:
+        return False
+    _native.function("equiforge_launches_python")((ctypes.c_void_p * len(WANTED))(*found[: len(WANTED)]))
+    return True
 
 
 @functools.cache
@@ -216,6 +236,19 @@ def _builtin(name: str, handle: int) -> Callable[..., int]:
     make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p]
     function: Callable[..., int] = make(_method(name), handle, None)
     return function
+
+
+def _by_ctypes(handle: int, count: int) -> Callable[..., int]:
+    """The same by way of ctypes, which takes five times as long."""
+    launch, row = _native.function("equiforge_launches_run"), ctypes.c_uint64 * count
+
+    def call(*addresses: int) -> int:
+        if len(addresses) != count:
+            raise TypeError(f"{len(addresses)} addresses, not {count}")
+        result: int = launch(handle, row(*addresses))
+        return result
+
+    return call
 
 
 @functools.cache
@@ -236,8 +269,8 @@ class Launches:
     """A record for one stream of a device, with temporaries of its own.
 
     `call(*addresses)`, of inputs, then outputs, launches: 0, or why nothing, or not everything, was launched.
-    `call_tensors` takes the tensors, which must be real ones. EquiForgeError without a driver. `captured`: for calls
-    while the stream is captured, and for no others.
+    `call_any` takes the tensors, as `call_tensors` does, for which they must be real ones. EquiForgeError without a
+    driver. `captured`: for calls while the stream is captured, and for no others.
     """
 
     def __init__(
@@ -270,11 +303,13 @@ class Launches:
                     fine = _native.function(which)(self.handle, value)
                 if not fine:
                     raise _native.EquiForgeError(f"{launch.kernel.name} has too many parameters, or of unknown kinds")
-        self.call = call = _builtin("equiforge_launches_call", self.handle)
-        self.call_tensors: Callable[..., int] = (
-            _builtin("equiforge_launches_call_tensors", self.handle)
-            if _reads_tensors()
-            else lambda *tensors: call(*(x.data_ptr() for x in tensors))
+        found = _finds_python()
+        self.call = call = (
+            _builtin("equiforge_launches_call", self.handle) if found else _by_ctypes(self.handle, inputs + outputs)
+        )
+        self.call_any: Callable[..., int] = lambda *tensors: call(*(x.data_ptr() for x in tensors))
+        self.call_tensors = (
+            _builtin("equiforge_launches_call_tensors", self.handle) if found and _reads_tensors() else self.call_any
         )
 
     def _map(self, fixed: bool, value: int, map_: Map) -> bool:

@@ -83,6 +83,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             *(ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)),
         ],
     ),
+    "equiforge_launches_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
+    "equiforge_launches_python": (None, [ctypes.c_void_p]),
     "equiforge_launches_tensors": (None, [ctypes.c_void_p]),
     "equiforge_launch_error": (ctypes.c_char_p, [ctypes.c_int]),
 }

@@ -1,5 +1,4 @@
 /* equiforge run FILE: compiles a program or an optimised module, runs it, and says how fast and how exact it is. */
-#define _GNU_SOURCE /* setenv */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +94,7 @@ int cli_run(int argc, char **argv)
         return cli_fail("run: --dims, --tile and --emit are for programs in text form");
     if (cli_is_plan(file))
         return run_plan(file, &run, json);
-    if (!run.threads) /* one a processor: each on its own, as in workers (src/support/processors.h) */
-        setenv("OMP_PROC_BIND", "true", 0);
+    equiforge_bind_threads(run.threads);
     equiforge_session *session = equiforge_session_new();
     equiforge_program *program;
     equiforge_run_result result;

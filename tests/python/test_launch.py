@@ -434,8 +434,8 @@ kernels = kernels_of(SOURCE, SIZES)
 w = on_gpu(torch.ones(4096))
 kernels([w, w])
 kernels([w, w])
-kernels.launches[0, 0x70].call = lambda *_: 719
-_launch._builtin = lambda name, handle: kernels.launches[0, 0x70].call
+kernels.any_calls[0, 0x70] = fails = lambda *_: 719
+_launch._builtin = lambda name, handle: fails
 try:
     kernels([w, w])
     raise SystemExit("no error")
@@ -469,6 +469,35 @@ assert sum(map(len, by_temp.values())) == 1600
 mixed = [order for order in by_temp.values() if order != ["88888", "8448888"] * (len(order) // 2)]
 assert not mixed, [(len(order), order[:8]) for order in mixed]
 assert len(kernels.launches) == 1
+""",
+    "Python that is hidden from libraries": """
+# As in a program that loads it for itself alone.
+class Hidden:
+    def __getitem__(self, name):
+        raise AttributeError(name)
+
+real, ctypes.pythonapi = ctypes.pythonapi, Hidden()
+assert not _launch._finds_python()
+ctypes.pythonapi = real
+hidden = _launch.Launches([], (1, 1), [], (0, 0x70), captured=False)
+kernels = kernels_of(SOURCE, SIZES)
+w = on_gpu(torch.ones(4096))
+kernels([w, w])
+kernels([w, w])
+launches = kernels.launches[0, 0x70]
+written()
+x, y = torch.ones(4096), torch.ones(4096)
+assert launches.call(x.data_ptr(), w.data_ptr(), y.data_ptr()) == 0
+first = written()
+assert len(first) == 2 and f"{x.data_ptr():x}" in first[0] and f"{y.data_ptr():x}" in first[1]
+assert launches.call_tensors(x, w, y) == 0 and written() == first
+for wrong in ((), (16, 16), (16,) * 4, (16, 16, "16"), (16, 1.5, 16)):
+    try:
+        launches.call(*wrong)
+        raise SystemExit(f"{wrong} were taken")
+    except TypeError:
+        pass
+assert not written() and launches.call((1 << 64) - 1, 16, 16) == -1
 """,
     "what is not plain": """
 w = on_gpu(torch.ones(4096))
