@@ -475,8 +475,9 @@ def test_interrupted(fake, tmp_path, number, status):
     assert "lora/B1, equiforge: 4.00" in plot.read_text()
 
 
-def test_cases_end_with_the_benchmark(fake, monkeypatch):
+def test_cases_end_with_the_benchmark(fake, monkeypatch, tmp_path):
     """Even when it is killed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where it leaves a folder then
     process = subprocess.Popen(
         [sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
     )
