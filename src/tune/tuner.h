@@ -83,8 +83,8 @@ void ef_tuner_fail(ef_tuner *tuner, uint64_t number, uint32_t kernel, bool no_ro
 /* The best point told or known; false when none succeeded. */
 bool ef_tuner_best(const ef_tuner *tuner, ef_tune_point *point, double *us);
 /* What should be measured once more before one is chosen, at most `room` points: the best ones, and of each family that
- * has one its kernels' best schedules together, which was perhaps never measured as a whole; what should take least
- * first. Returns how many. */
+ * has one its kernels' best schedules together, which was perhaps never measured as a whole, at most half of
+ * them such; what should take least first. Returns how many. */
 uint32_t ef_tuner_finalists(ef_tuner *tuner, uint32_t room, ef_tune_point *point, double *us);
 /* Families that may still become the best. */
 uint32_t ef_tuner_left(ef_tuner *tuner);

@@ -793,6 +793,30 @@ static void test_finalists(void **state)
     ef_tuner_free(tuner);
 }
 
+/* Families that promise more than they keep do not keep what was measured from being measured once more. */
+static void test_promises_leave_room(void **state)
+{
+    static const cost_table table = {{10, 10}};
+    static const uint32_t one[4] = {8, 10, 1, 1}, other[4] = {1, 1, 8, 10}, good[4] = {8, 10, 8, 10};
+    ef_tune_point point[4];
+    double us[4];
+    bool there = false;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    for (uint32_t f = 0; f < 6; f++)
+        add_costed(tuner, &table, 1 + 2 * f, 2 + 2 * f);
+    for (uint32_t f = 0; f < 5; f++) {
+        ef_tuner_known(tuner, f, one, 32, (const double[]){1, 31});
+        ef_tuner_known(tuner, f, other, 33, (const double[]){32, 1});
+    }
+    ef_tuner_known(tuner, 5, good, 20, (const double[]){10, 10});
+    uint32_t count = ef_tuner_finalists(tuner, 4, point, us);
+    for (uint32_t i = 0; i < count; i++)
+        there = there || point[i].family == 5;
+    assert_true(count == 4 && there && point[0].family != 5);
+    ef_tuner_free(tuner);
+}
+
 static void test_known_results(void **state)
 {
     uint32_t known[6] = {3, 9, 0, 11, 5, 7}, foreign[6] = {12, 0, 0, 0, 0, 0};
@@ -858,6 +882,7 @@ int main(void)
         cmocka_unit_test(test_broken_in_every_shape),
         cmocka_unit_test(test_asks_ahead),
         cmocka_unit_test(test_finalists),
+        cmocka_unit_test(test_promises_leave_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
