@@ -78,18 +78,28 @@ static bool seconds(const char *text, double *value)
     return *text != '\0' && *end == '\0' && isfinite(*value) && *value > 0;
 }
 
+static bool store_count(uint32_t *value, const char *text, uint32_t most)
+{
+    uint64_t number;
+    bool fine = whole_number(text, 1, most, &number);
+    *value = fine ? (uint32_t)number : *value;
+    return fine;
+}
+
 static bool store(const char *verb, const cli_option *option, const char *text)
 {
     const char *wanted;
-    uint64_t number;
     switch (option->kind) {
     case CLI_TEXT: *(const char **)option->value = text; return true;
     case CLI_COUNT:
-        if (whole_number(text, 1, UINT32_MAX, &number)) {
-            *(uint32_t *)option->value = (uint32_t)number;
+        if (store_count(option->value, text, UINT32_MAX))
             return true;
-        }
         wanted = "a whole number from 1 to 4294967295";
+        break;
+    case CLI_THREADS:
+        if (store_count(option->value, text, 1024))
+            return true;
+        wanted = "a whole number from 1 to 1024";
         break;
     case CLI_SEED:
         if (whole_number(text, 0, UINT64_MAX, option->value))

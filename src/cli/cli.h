@@ -11,11 +11,12 @@
 #include "equiforge.h"
 
 typedef enum {
-    CLI_FLAG,   /* bool */
-    CLI_TEXT,   /* const char * */
-    CLI_COUNT,  /* uint32_t, at least 1 */
-    CLI_SEED,   /* uint64_t */
-    CLI_SECONDS /* double, above 0 */
+    CLI_FLAG,    /* bool */
+    CLI_TEXT,    /* const char * */
+    CLI_COUNT,   /* uint32_t, at least 1 */
+    CLI_THREADS, /* uint32_t, from 1 to 1024 */
+    CLI_SEED,    /* uint64_t */
+    CLI_SECONDS  /* double, above 0 */
 } cli_kind;
 
 typedef struct {

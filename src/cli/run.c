@@ -83,13 +83,11 @@ int cli_run(int argc, char **argv)
     bool json = false, emit = false;
     equiforge_run_options run = {.repeat = 10, .seed = 1};
     const cli_option options[] = {
-        {"--json", CLI_FLAG, &json},          {"--check", CLI_FLAG, &run.check},      {"--emit", CLI_FLAG, &emit},
-        {"--repeat", CLI_COUNT, &run.repeat}, {"--threads", CLI_COUNT, &run.threads}, {"--seed", CLI_SEED, &run.seed},
+        {"--json", CLI_FLAG, &json},          {"--check", CLI_FLAG, &run.check},        {"--emit", CLI_FLAG, &emit},
+        {"--repeat", CLI_COUNT, &run.repeat}, {"--threads", CLI_THREADS, &run.threads}, {"--seed", CLI_SEED, &run.seed},
         {"--dims", CLI_TEXT, &run.dims},      {"--tile", CLI_TEXT, &run.tiles}};
     if (!cli_arguments(argc, argv, options, sizeof options / sizeof *options, &file))
         return EQUIFORGE_BAD_INPUT;
-    if (run.threads > 1024)
-        return cli_fail("run: --threads takes at most 1024");
     if (cli_is_plan(file) && (run.dims || run.tiles || emit))
         return cli_fail("run: --dims, --tile and --emit are for programs in text form");
     if (cli_is_plan(file))

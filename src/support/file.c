@@ -64,14 +64,21 @@ static bool write_temporary(int fd, const void *bytes, size_t size)
     return written;
 }
 
-bool ef_write_file(const char *path, const void *bytes, size_t size, ef_diag *diag)
+/* Makes a file of a new name beside `path`; *name is the caller's. Negative: it cannot be made, as errno says. */
+static int open_temporary(const char *path, char **name)
 {
     static const char end[] = ".XXXXXX";
     size_t length = strlen(path);
-    char *name = ef_xcalloc(length + sizeof end, 1);
-    memcpy(name, path, length);
-    memcpy(name + length, end, sizeof end);
-    int fd = mkstemp(name);
+    *name = ef_xcalloc(length + sizeof end, 1);
+    memcpy(*name, path, length);
+    memcpy(*name + length, end, sizeof end);
+    return mkstemp(*name);
+}
+
+bool ef_write_file(const char *path, const void *bytes, size_t size, ef_diag *diag)
+{
+    char *name;
+    int fd = open_temporary(path, &name);
     bool done = fd >= 0 && write_temporary(fd, bytes, size) && rename(name, path) == 0;
     if (done) {
         flush_folder(path);
@@ -84,6 +91,21 @@ bool ef_write_file(const char *path, const void *bytes, size_t size, ef_diag *di
     return done;
 }
 
+/* Permissions do not tell it: not on a file system that is read-only or takes no new files, and not of a name that is
+ * too long. */
+static bool makes_files(const char *path)
+{
+    char *name;
+    int fd = open_temporary(path, &name), error = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(name);
+    }
+    free(name);
+    errno = error;
+    return fd >= 0;
+}
+
 bool ef_may_write_file(const char *path, ef_diag *diag)
 {
     struct stat info;
@@ -91,12 +113,12 @@ bool ef_may_write_file(const char *path, ef_diag *diag)
     bool fine = folder && stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
     if (!fine)
         ef_fail(diag, "%.300s: cannot be written: there is no folder %.150s", path, folder ? folder : "");
-    else if (access(folder, W_OK | X_OK) != 0)
-        fine = ef_fail(diag, "%.300s: cannot be written: %s", path, strerror(errno));
     else if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         fine = ef_fail(diag, "%.300s: cannot be written: is not a regular file", path);
     else if (path[0] == 0 || path[strlen(path) - 1] == '/')
         fine = ef_fail(diag, "%.300s: cannot be written: is not the name of a file", path);
+    else if (!makes_files(path))
+        fine = ef_fail(diag, "%.300s: cannot be written: %s", path, strerror(errno));
     free(folder);
     return fine;
 }

@@ -11,7 +11,7 @@
  * held before or all of the new bytes, whatever happens. False and one line when it cannot be written. */
 bool ef_write_file(const char *path, const void *bytes, size_t size, ef_diag *diag);
 /* Whether that can be expected to work, asked before the work whose result is to be written: the folder is there and
- * may be written to, and `path` is no folder, device or the like. False and one line. */
+ * takes a new file (one is made, and removed), and `path` is no folder, device or the like. False and one line. */
 bool ef_may_write_file(const char *path, ef_diag *diag);
 
 #endif
