@@ -299,7 +299,8 @@ typedef struct {
                         * most), and it stays as it is; and, where a call of a region as it is took too long to be
                         * measured, by one such call, to know what is faster */
     const char *store; /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
-                        * $XDG_CACHE_HOME/equiforge/store.db, else ~/.cache/equiforge/store.db */
+                        * $XDG_CACHE_HOME/equiforge/store-N.db, else ~/.cache/equiforge/store-N.db, where N is the
+                        * version of stores. A file that is told and is of another version is renamed to NAME.bad */
     const char *output; /* the .efz file to write, whole or not at all; NULL: none */
     uint32_t threads;   /* of the CPU, that programs run with; 0: one a processor */
     uint64_t seed;      /* of inputs and of the order in which schedules are tried */

@@ -11,9 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION                                                                                         \
-    5 /* of the tables, of the code that is generated, and of what a result had to pass: another one is \
-       * another store */
 #define BUSY_MS 10000
 #define RETRY_MS 10
 
@@ -43,9 +40,9 @@ bool ef_store_default_path(char *path, unsigned room)
     if (told && told[0])
         length = snprintf(path, room, "%s", told);
     else if (cache && cache[0] == '/')
-        length = snprintf(path, room, "%s/equiforge/store.db", cache);
+        length = snprintf(path, room, "%s/equiforge/store-%d.db", cache, EF_STORE_VERSION);
     else if (home && home[0] == '/')
-        length = snprintf(path, room, "%s/.cache/equiforge/store.db", home);
+        length = snprintf(path, room, "%s/.cache/equiforge/store-%d.db", home, EF_STORE_VERSION);
     return length > 0 && (unsigned)length < room;
 }
 
@@ -75,7 +72,7 @@ static int version_of(sqlite3 *db)
 static int make_tables(sqlite3 *db)
 {
     char text[1200];
-    snprintf(text, sizeof text, "BEGIN IMMEDIATE; %s PRAGMA user_version = %d; COMMIT;", schema, VERSION);
+    snprintf(text, sizeof text, "BEGIN IMMEDIATE; %s PRAGMA user_version = %d; COMMIT;", schema, EF_STORE_VERSION);
     int error = sqlite3_exec(db, text, NULL, NULL, NULL);
     if (error != SQLITE_OK)
         sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
@@ -95,7 +92,7 @@ static int open_once(sqlite3 **db, const char *path)
     int version = version_of(*db);
     if (version == 0)
         return make_tables(*db);
-    return version == VERSION ? SQLITE_OK : version < 0 ? sqlite3_errcode(*db) : SQLITE_SCHEMA;
+    return version == EF_STORE_VERSION ? SQLITE_OK : version < 0 ? sqlite3_errcode(*db) : SQLITE_SCHEMA;
 }
 
 /* SQLite does not wait by itself for another process that makes the file or changes how it is written to. */

@@ -17,8 +17,12 @@
 
 typedef struct ef_store ef_store;
 
-/* The path of the store unless told: $EQUIFORGE_STORE, $XDG_CACHE_HOME/equiforge/store.db, ~/.cache/equiforge/store.db.
- * False when none of them is set. */
+/* Of the tables, of the code that is generated, and of what a result had to pass: another one is another store. */
+#define EF_STORE_VERSION 5
+
+/* The path of the store unless told: $EQUIFORGE_STORE, $XDG_CACHE_HOME/equiforge/store-N.db,
+ * ~/.cache/equiforge/store-N.db, where N is EF_STORE_VERSION: versions side by side have a store each. False when none
+ * of them is set. */
 bool ef_store_default_path(char *path, unsigned room);
 /* Opens or makes a store and the directories above it. Never fails: without a usable file results are kept nowhere.
  * `note`: one line when that or something else should be known, "" otherwise. */

@@ -70,7 +70,7 @@ def test_no_worker_starts(worker, monkeypatch, tmp_path):
     fast.save(tmp_path / "fast.efz")
     loaded = equiforge.load(tmp_path / "fast.efz")
     assert difference(loaded, module, (x,)) == 0
-    with sqlite3.connect(tmp_path / "equiforge/store.db") as store:
+    with sqlite3.connect(*tmp_path.glob("equiforge/store-*.db")) as store:
         assert store.execute("SELECT count(*) FROM best").fetchone()[0] == 0
     for verb in ("inspect", "explain", "run"):
         command = [BUILD / "equiforge", verb, tmp_path / "fast.efz"]

@@ -287,9 +287,10 @@ static void test_no_place(void **state)
     ef_arena_free(arena);
 }
 
+/* Each version has its own: they do not set aside each other's. */
 static void test_default_path(void **state)
 {
-    char found[200];
+    char found[200], expected[200];
     (void)state;
     setenv("EQUIFORGE_STORE", "/a/b.db", 1);
     assert_true(ef_store_default_path(found, sizeof found));
@@ -297,11 +298,13 @@ static void test_default_path(void **state)
     unsetenv("EQUIFORGE_STORE");
     setenv("XDG_CACHE_HOME", "/c", 1);
     assert_true(ef_store_default_path(found, sizeof found));
-    assert_string_equal(found, "/c/equiforge/store.db");
+    snprintf(expected, sizeof expected, "/c/equiforge/store-%d.db", EF_STORE_VERSION);
+    assert_string_equal(found, expected);
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", "/h", 1);
     assert_true(ef_store_default_path(found, sizeof found));
-    assert_string_equal(found, "/h/.cache/equiforge/store.db");
+    snprintf(expected, sizeof expected, "/h/.cache/equiforge/store-%d.db", EF_STORE_VERSION);
+    assert_string_equal(found, expected);
     unsetenv("HOME");
     assert_false(ef_store_default_path(found, sizeof found));
 }
