@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.modules.module import (
     _global_backward_hooks,
     _global_backward_pre_hooks,
@@ -19,6 +20,7 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 from torch.utils import _pytree as pytree
+from torch.utils._device import DeviceContext
 
 from equiforge import _native
 from equiforge._calls import external
@@ -111,7 +113,7 @@ class _Misfit(Exception):
 
 
 # As printed functions say it.
-_CHANGED = "a parameter or buffer has another type, shape or device"
+_CHANGED = "a parameter or buffer has another type, shape, layout or device"
 _REPLACED = "a submodule is another one than when the module was optimised"
 _SHARED = "what the module writes to shares its memory with another argument or buffer"
 
@@ -124,6 +126,45 @@ def _alike(x: Any, wanted: Any) -> bool:
     if type(x) is not type(wanted):
         return False
     return repr(x) == repr(wanted) if isinstance(x, (float, complex)) else bool(x == wanted)
+
+
+_OBSERVED = "PyTorch traces or transforms what is called"
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+
+
+def _other_function_modes() -> bool:
+    """Whether one that is active is no default device's."""
+    return any(type(torch._C._get_function_stack_at(n)) is not DeviceContext for n in range(_function_modes()))
+
+
+def observed() -> bool:
+    """Whether PyTorch asks of the operators of a call more than their results: a mode of dispatch or of functions, a
+    tracer, a transformation of torch.func, or forward-mode differentiation is active. It sees none in kernels."""
+    return bool(
+        _dispatch_modes()
+        or torch._ops._len_torch_dispatch_stack_pre_dispatch()
+        or _other_function_modes()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+    )
+
+
+def plain(x: Tensor) -> bool:
+    """Whether a tensor's numbers lie at its address as they are: it is of no class that handles operators itself (as
+    FakeTensor does), no wrapper of torch.func's, not sparse, and no view that is to be negated or conjugated yet."""
+    kind = type(x)
+    return (
+        (
+            kind in (Tensor, nn.Parameter)
+            or kind.__torch_function__ is torch._C._disabled_torch_function_impl
+            and kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+        )
+        and x.layout is torch.strided
+        and not (x.is_neg() or x.is_conj() or x._is_zerotensor())
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    )
 
 
 def _alike_check(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
@@ -198,6 +239,11 @@ class Runner:
             "alike": _alike,
             "Misfit": _Misfit,
             "enabled": torch.is_grad_enabled,
+            "plain": plain,
+            "dispatch_modes": _dispatch_modes,
+            "function_modes": _function_modes,
+            "other_function_modes": _other_function_modes,
+            "forward_ad": forward_ad,
             "unflatten": pytree.tree_unflatten,
             "spec": pytree.treespec_loads(plan.out_spec) if plan.out_spec else None,
         }
@@ -244,7 +290,7 @@ class Runner:
         lookups = []
         for i, (_, name) in self.weights.items():
             # A kernel would read whatever is there.
-            changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i}"
+            changed = f"v{i}.dtype is not d{i} or v{i}.device != device or v{i}.shape != s{i} or not plain(v{i})"
             lookups += [f"        v{i} = h{i}[{name!r}]", f"        if {changed}: {misfit}"]
         lines = ["def run(flat):", self._unpacking()]
         lines += [f"    if not ({' and '.join(self.same)}): raise Misfit({_REPLACED!r})"] if self.same else []
@@ -281,6 +327,9 @@ class Runner:
             return
         misfit = "return NotImplemented"
         lines = ["def quick(flat):", f"    if len(flat) != {len(self.arguments)}: {misfit}", self._unpacking()]
+        # The check of tensors sees the other ways in which PyTorch may observe a call.
+        modes = "dispatch_modes() or forward_ad._current_level >= 0 or function_modes() and other_function_modes()"
+        lines.append(f"    if {modes}: {misfit}")
         if not recording and (self.records or any(x.requires_grad for x in tensors.values())):
             lines.append(f"    if enabled(): {misfit}")
         if self.prepared is not None:
@@ -455,7 +504,15 @@ class Call:
             return "the module is in training mode"
         if torch.is_autocast_enabled(self.device.type) is not self.autocast:
             return "autocast is off" if self.autocast else "autocast is on"
-        return self.unlike(flat)
+        if observed():
+            return _OBSERVED
+        return self.unlike(flat) or self._unreadable(flat or ())
+
+    @staticmethod
+    def _unreadable(flat: Sequence[Any]) -> str | None:
+        """Why kernels cannot read arguments of the right shapes and types. The original may."""
+        kinds = [type(x).__name__ for x in flat if isinstance(x, Tensor) and not plain(x)]
+        return f"an argument is no plain tensor but a {kinds[0]}" if kinds else None
 
     def unlike(self, flat: Sequence[Any] | None) -> str | None:
         """Why the kernels do not fit these arguments."""
@@ -491,6 +548,8 @@ class OptimizedModule(nn.Module):
     replaced, or, while gradients are enabled, with an argument or parameter that requires them, it runs the original,
     and says so once, in a warning. So call it after `eval()`, under `torch.no_grad()` or `torch.inference_mode()`, or
     after `requires_grad_(False)`. Kernels run no hooks of the original's or of submodules that were registered since.
+    Where PyTorch traces or transforms what is called (`make_fx`, `torch.jit.trace`, `torch.func`, forward-mode
+    differentiation, modes), or an argument is no plain tensor (`FakeTensor`), it runs the original, too.
 
     Attributes:
         original: the module as it was given; the one in the file it was loaded from, which PyTorch exported for

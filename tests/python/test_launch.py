@@ -23,8 +23,9 @@ torch.cuda.current_device = lambda: 0
 torch.cuda.is_current_stream_capturing = lambda: stream.capturing
 from types import SimpleNamespace
 from triton.runtime.jit import JITFunction
-from equiforge import _kernels, _launch, _source
+from equiforge import _kernels, _launch, _module, _source
 
+_module.plain = lambda x: True  # though of a class of its own
 stream = threading.local()
 stream.number, stream.capturing = 0x70, False
 cuda = torch.device("cuda", 0)
