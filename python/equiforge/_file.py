@@ -41,18 +41,20 @@ name_return_types()
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file that takes the place of `path` when all went well, and is gone otherwise."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
+    """A new file that takes the place of `path` when all went well, and is gone otherwise. Its mode is as the umask
+    says. EquiForgeError when it cannot be made or written."""
+    new = path.parent.joinpath(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
-        yield Path(name)
-        with open(name, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(name, path)
+        new.open("xb").close()  # not tempfile's, which others must not read
+        try:
+            yield new
+            with new.open("rb+") as file:
+                os.fsync(file.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as problem:
-        raise EquiForgeError(f"{path}: {problem.strerror or problem}") from problem
-    finally:
-        Path(name).unlink(missing_ok=True)
+        raise EquiForgeError(f"{path}: cannot be written: {problem.strerror or problem}") from problem
 
 
 def write(
@@ -63,7 +65,7 @@ def write(
     Written whole or not at all; EquiForgeError when it fails.
     """
     path = Path(path)
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise EquiForgeError(f"{path}: there is no folder {path.parent}")
     with replacing(path) as new, zipfile.ZipFile(io.BytesIO(plan)) as old, zipfile.ZipFile(new, "w") as archive:
         for entry in old.infolist():

@@ -265,6 +265,8 @@ def compare(
     a GPU launch in different ways, and are all looked at, as far as the budget goes. Arguments are copies, and buffers
     are as before when this returns: calls may write to them.
 
+    Where they differ the original is called once more: its results may differ from themselves, which the warning says.
+
     Of the warnings that both give, PyTorch's for instance, each is shown once.
 
     What does not fit into the device's memory is left out, and a warning says so: that the original could not be called
@@ -284,9 +286,8 @@ def compare(
         line = f"the original failed, so that the optimised module is used without comparing times: {both.failure}"
         warnings.warn(f"equiforge: {line}", stacklevel=3)
     if found["_differs"]:
-        warnings.warn(
-            f"the optimised module differs from the original by {both.difference:.2g}: not used", stacklevel=3
-        )
+        line = both.excuse or f"the optimised module differs from the original by {both.difference:.2g}"
+        warnings.warn(f"{line}: not used", stacklevel=3)
     fast.__dict__.update(found)
     show_once(heard)
 
@@ -323,6 +324,7 @@ class _Both:
         difference: of the results, so far.
         short: what could not be done because the device's memory is too short.
         failure: of the original; "" for none.
+        excuse: why results may differ through no fault of the kernels; "" for nothing known.
     """
 
     def __init__(self, fast: OptimizedModule, original: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]):
@@ -330,7 +332,7 @@ class _Both:
         self.clock = _timing.Clock(fast.device)
         self.difference = 0.0
         self.short: list[str] = []
-        self.failure = ""
+        self.failure = self.excuse = ""
         self.copied = True  # arguments; the caller's own are given where memory is short and nothing is written to them
         self.writes = any(fast.plan.values[target].kind == "input" for _, target in fast.plan.mutations)
         self.buffers = [(x, self._saved(x)) for x in original.buffers()]
@@ -351,9 +353,10 @@ class _Both:
                 self.difference = max(self.difference, found or 0.0)
             del called, got
         optimized_us = 0.0 if not calls else calls[0] if original is not None else min(calls)
-        del want
         if self.difference > WORST:
+            self.excuse = self._excuse(want or [])
             return {"_keep_original": True, "_differs": True}
+        del want
         if original is not None and not calls:
             return {"_keep_original": True, "_differs": False, "original_us": original_us}
         del original
@@ -367,6 +370,19 @@ class _Both:
             "original_us": original_us,
             "optimized_us": optimized_us,
         }
+
+    def _excuse(self, want: list[Tensor]) -> str:
+        """Why results may differ from the original's first ones through no fault of the kernels."""
+
+        def from_itself() -> float:
+            return error(self._first(self.original)[0], want)
+
+        if (self._try(from_itself, "call the original again") or 0.0) > WORST / 2:
+            return "the module's results differ from one call to the next, so that no optimised module can be judged"
+        numbers = [x for x in (*tensors_of(self.arguments), *want) if x.dtype.itemsize > 1]
+        if self._roomy(lambda: all(bool(x.isfinite().all()) for x in numbers)) is False:
+            return "the example's arguments or results are not all finite, and the optimised module's results differ"
+        return ""
 
     def restore(self) -> None:
         """Gives the buffers the contents that they had."""

@@ -93,6 +93,28 @@ def test_saves_again(saved, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["again.efz", "linear.ef", "linear.efz"]
 
 
+def test_saved_for_others(saved, tmp_path):
+    """As files are under the umask, not as temporary ones."""
+    fast, path = equiforge.load(saved), tmp_path / "again.efz"
+    before = os.umask(0o022)
+    try:
+        fast.save(path)
+        assert path.stat().st_mode & 0o777 == 0o644
+        os.umask(0o027)
+        fast.save(path)
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("where", ["/proc/again.efz", "/sys/again.efz", "."])
+def test_not_writable(saved, where):
+    fast = equiforge.load(saved)
+    with pytest.raises(EquiForgeError) as caught:
+        fast.save(where)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_exported_module_travels(saved, tmp_path):
     """The library accepts the entry that Python adds, and no other."""
     module = torch.nn.Linear(4, 4).eval()

@@ -1,6 +1,7 @@
 """equiforge.optimize, end to end: search, tuning in worker processes, the store, files, and torch.compile."""
 
 import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -389,6 +390,31 @@ def test_results_of_any_layout_are_compared(tmp_path):
     assert fast._differs
     one, other = (torch.complex(torch.ones(3), torch.full((3,), y)) for y in (1.0, 2.0))
     assert error(tensors_of([one]), tensors_of([other])) > 0.4
+
+
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
+def test_reasons_of_differences(tmp_path):
+    """A warning names what is the module's or the example's."""
+
+    def told(original, x):
+        with pytest.warns(UserWarning, match="not used") as heard:
+            compare(fast, original.eval(), (x,), {}, 10)
+        assert fast._differs
+        return [str(w.message) for w in heard]
+
+    x = torch.randn(8, 2)
+    fast = untuned(Layouts().eval(), (x,), tmp_path)
+    (line,) = told(Layouts(2.0), x)
+    assert "differs from the original by" in line
+    (line,) = told(Layouts(2.0), torch.cat([x[:7], torch.full((1, 2), math.nan)]))
+    assert "not all finite" in line
+    fast = untuned(Noisy().eval(), (x,), tmp_path)
+    (line,) = told(Noisy(), x)
+    assert "from one call to the next" in line
 
 
 def test_library_without_memory_for_itself(tmp_path):
