@@ -345,9 +345,10 @@ typedef struct {
 /* Finds a fast implementation of a module for a device by search and measurement: a .pt2 file of torch.export, or a
  * program in text form. Candidates run in worker processes, whose command line tool is $EQUIFORGE_WORKER, else
  * `equiforge` beside this library, else in PATH; on GPUs they are Python's (equiforge_python). Every measurement is
- * stored when it is made: an optimisation that was interrupted goes on where it was, and one that was done is answered
- * at once. EQUIFORGE_BAD_INPUT when the file cannot be read or there is no such target here; EQUIFORGE_FAILED when
- * nothing at all can be measured, the output cannot be written, or it was abandoned. Owned by the session. */
+ * stored when it is made: an optimisation that was interrupted, or is done again with a larger budget or limit, goes on
+ * where it was, and one that was done is answered at once. EQUIFORGE_BAD_INPUT when the file cannot be read or there is
+ * no such target here; EQUIFORGE_FAILED when nothing at all can be measured, the output cannot be written, or it was
+ * abandoned. Owned by the session. */
 EF_API equiforge_status equiforge_optimize(equiforge_session *session, const char *path,
                                            const equiforge_optimize_options *options, equiforge_optimum *optimum);
 

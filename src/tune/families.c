@@ -430,6 +430,15 @@ static void shorten(ef_families *all, uint32_t keep)
 
 #define LOOK_AT 8u /* times as many candidates as families that are kept: many are covered by others */
 
+/* Whether more time would find nothing more, and no more than `keep` was found. */
+static bool is_whole(const ef_gathered *g, uint32_t keep)
+{
+    for (uint32_t i = 0; i < g->searches.count; i++)
+        if (g->searches.at[i].stop == EF_STOP_TIME || !g->searches.at[i].complete)
+            return false;
+    return g->searches.count > 0 && g->list.count < keep;
+}
+
 /* Half of the time for ranking is there for lowering. */
 static void search(ef_families *all, const ef_families_options *options, ef_diag *diag)
 {
@@ -443,10 +452,14 @@ static void search(ef_families *all, const ef_families_options *options, ef_diag
     all->gathered = ef_gather(all->program, &wanted, diag);
     all->candidates = all->gathered->found;
     double start = ef_seconds(), limit = options->ranking_s > 0 ? options->ranking_s : INFINITY;
+    all->whole = is_whole(all->gathered, wanted.keep);
     for (uint32_t i = 0; i < all->gathered->list.count && !ef_interrupted(); i++)
         if (i < options->keep || ef_seconds() < start + limit / 2)
             add_candidate(all, &all->gathered->list.at[i], options);
+        else
+            all->whole = false;
     drop_covered(all);
+    all->whole = all->whole && all->list.count <= options->keep && !ef_interrupted();
     rank(all, options, start + limit);
     shorten(all, options->keep);
 }

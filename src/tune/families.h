@@ -35,6 +35,7 @@ typedef struct {
     ef_gathered *gathered; /* NULL: nothing was searched */
     EF_VEC(ef_family) list;
     uint64_t candidates; /* that extraction found, in all searches */
+    bool whole;          /* with more time, and more families to keep, there would be none but these */
 } ef_families;
 
 typedef struct {

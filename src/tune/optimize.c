@@ -58,6 +58,8 @@ typedef struct {
     double start, end, searched_s, tuned_at;
     double search_work_s; /* that the search would have taken on one thread */
     ef_trip original;     /* the program as it is, as a candidate; us 0: not measured yet */
+    uint64_t tried;       /* other candidates that were measured, or failed, while tuning */
+    bool limited;         /* as many were measured as may be */
     char hash[33];
 } run;
 
@@ -290,8 +292,10 @@ static bool tune(run *r)
         bool landed = ef_flight_land(r->flight, r->families, 0.1, &done);
         follow(r);
         if (landed) {
-            if (isfinite(done.us) && is_original(r, done.family, done.choice))
+            bool original = is_original(r, done.family, done.choice);
+            if (isfinite(done.us) && original)
                 r->original = done;
+            r->tried += !original && !done.late;
             if (isfinite(done.us))
                 ef_tuner_tell(r->tuner, done.ticket, done.us, done.kernel_us);
             else
@@ -453,6 +457,16 @@ static const char *spent(const run *r)
     return kept;
 }
 
+/* Keeps the result for later runs that want no more than this one had. One that was stopped, lost its workers, or came
+ * to nothing but the program as it is, had not what it was given: a later run is to go on from what was measured. */
+static void keep(const run *r, bool settled, ef_store *store)
+{
+    double budget = settled && r->families->whole ? INFINITY : r->end - r->start;
+    bool tuned = !r->options->plain && !r->out->stopped && !ef_flight_broken(r->flight);
+    if (tuned && (settled || r->limited || r->tried))
+        ef_optimum_keep(r->out, store, r->hash, (ef_effort){budget, r->limited ? r->options->limit : 0});
+}
+
 static bool finish(run *r, bool settled, ef_store *store)
 {
     ef_trip best;
@@ -485,9 +499,7 @@ static bool finish(run *r, bool settled, ef_store *store)
     o->elapsed_s = ef_seconds() - r->start;
     if (r->diag->failed || abandoned(r))
         return false;
-    /* Nothing was tried of what was only measured as it is: another run is to try it. */
-    if (!r->options->plain)
-        ef_optimum_keep(o, store, r->hash, settled ? INFINITY : o->stopped ? o->elapsed_s : r->end - r->start);
+    keep(r, settled, store);
     return true;
 }
 
@@ -498,6 +510,7 @@ static bool optimize(run *r, ef_store *store)
     ef_flight_store(r->flight, store, r->hash, r->out->device);
     resume(r);
     bool settled = !r->options->plain && tune(r);
+    r->limited = !settled && at_limit(r);
     return !r->diag->failed && finish(r, settled, store);
 }
 
@@ -520,7 +533,7 @@ bool ef_optimize(const ef_program *program, const ef_device *device, ef_pool **p
         return false;
     optimum->device = ef_arena_strndup(arena, identity, strlen(identity));
     ef_canonical_hash(program, r.hash);
-    if (ef_optimum_recall(optimum, store, r.hash, budget, arena)) {
+    if (ef_optimum_recall(optimum, store, r.hash, (ef_effort){budget, options->limit}, arena)) {
         optimum->elapsed_s = ef_seconds() - r.start;
         return true;
     }

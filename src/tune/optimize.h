@@ -3,8 +3,8 @@
  * The program itself, one kernel an operator, is always measured too, so what comes back is never slower. Where a call
  * of it takes too long for the budget that is done at the end, once, and ended when it is known to be slower than the
  * best: its time is a lower bound or an estimate then, and said to be one. Every result is stored at once: a run that
- * was interrupted goes on where it was, and a program that was optimised within as much time is answered from the
- * store. */
+ * was interrupted goes on where it was, and a program that was optimised to the end within as much time, and
+ * under no lower limit of measurements, is answered from the store. */
 #ifndef EF_TUNE_OPTIMIZE_H
 #define EF_TUNE_OPTIMIZE_H
 

@@ -80,6 +80,11 @@ bool ef_optimum_as_it_is(ef_optimum *o, const ef_program *program, const char *w
 
 /* ---- as JSON ---- */
 
+static double number_of(const json_t *json, const char *key)
+{
+    return json_number_value(json_object_get(json, key));
+}
+
 static json_t *write_equations(const ef_optimum *o)
 {
     json_t *list = json_array();
@@ -90,19 +95,45 @@ static json_t *write_equations(const ef_optimum *o)
     return list;
 }
 
-void ef_optimum_keep(const ef_optimum *o, ef_store *store, const char *program, double budget_s)
+/* What is kept, and the effort; NULL: there is none, or it does not say all of that. The caller's. */
+static json_t *load(ef_store *store, const char *program, const char *device, ef_effort *spent, ef_arena *arena)
 {
+    const char *text = ef_store_best(store, program, device, &spent->budget_s, arena);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL, *limit = json_object_get(json, "limit");
+    spent->limit = (uint64_t)json_integer_value(limit);
+    if (json_is_integer(limit) && number_of(json, "us") > 0 && json_object_get(json, "reference"))
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
+static bool is_enough(ef_effort spent, ef_effort wanted)
+{
+    return spent.budget_s >= ENOUGH * wanted.budget_s &&
+           (spent.limit == 0 || (wanted.limit > 0 && wanted.limit <= spent.limit));
+}
+
+void ef_optimum_keep(const ef_optimum *o, ef_store *store, const char *program, ef_effort spent)
+{
+    ef_effort before;
+    ef_arena *arena = ef_arena_new();
+    json_t *known = spent.limit ? load(store, program, o->device, &before, arena) : NULL;
+    bool behind = known && before.limit == 0;
+    json_decref(known);
+    ef_arena_free(arena);
+    if (behind)
+        return;
     json_t *json = json_pack(
-        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:s, s:s, s:s, s:o, s:o*}", "us",
-        o->us, "warm_us", o->warm_us, "original_us", o->original_us, "floor_us", o->floor_us, "rel_l2", o->rel_l2,
-        "kernels", (json_int_t)o->kernels, "families", (json_int_t)o->families, "measured", (json_int_t)o->measured,
-        "failed", (json_int_t)o->failed, "candidates", (json_int_t)o->candidates, "family", (json_int_t)o->family,
-        "original", o->original, "estimated", o->estimated, "schedule", o->schedule, "source", o->source, "entry",
-        o->entry, "program", o->program, "reference", o->reference, "derivation", write_equations(o), "spent",
-        o->spent ? json_loads(o->spent, 0, NULL) : NULL);
+        "{s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:s, s:s, s:s, s:o, s:o*}",
+        "limit", (json_int_t)spent.limit, "us", o->us, "warm_us", o->warm_us, "original_us", o->original_us, "floor_us",
+        o->floor_us, "rel_l2", o->rel_l2, "kernels", (json_int_t)o->kernels, "families", (json_int_t)o->families,
+        "measured", (json_int_t)o->measured, "failed", (json_int_t)o->failed, "candidates", (json_int_t)o->candidates,
+        "family", (json_int_t)o->family, "original", o->original, "estimated", o->estimated, "schedule", o->schedule,
+        "source", o->source, "entry", o->entry, "program", o->program, "reference", o->reference, "derivation",
+        write_equations(o), "spent", o->spent ? json_loads(o->spent, 0, NULL) : NULL);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (text)
-        ef_store_put_best(store, program, o->device, text, isfinite(budget_s) ? budget_s : 1e300);
+        ef_store_put_best(store, program, o->device, text, isfinite(spent.budget_s) ? spent.budget_s : 1e300);
     free(text);
     json_decref(json);
 }
@@ -111,11 +142,6 @@ static const char *text_of(const json_t *json, const char *key, ef_arena *arena)
 {
     const char *text = json_string_value(json_object_get(json, key));
     return ef_arena_strndup(arena, text ? text : "", text ? strlen(text) : 0);
-}
-
-static double number_of(const json_t *json, const char *key)
-{
-    return json_number_value(json_object_get(json, key));
 }
 
 static uint64_t count_of(const json_t *json, const char *key)
@@ -138,12 +164,11 @@ static void read_equations(ef_optimum *o, const json_t *list, ef_arena *arena)
     o->equation = equation;
 }
 
-bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, double budget_s, ef_arena *arena)
+bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, ef_effort wanted, ef_arena *arena)
 {
-    double spent = 0;
-    const char *text = ef_store_best(store, program, o->device, &spent, arena);
-    json_t *json = text && spent >= ENOUGH * budget_s ? json_loads(text, 0, NULL) : NULL;
-    bool fine = json_is_object(json) && number_of(json, "us") > 0 && json_object_get(json, "reference");
+    ef_effort spent;
+    json_t *json = load(store, program, o->device, &spent, arena);
+    bool fine = json && is_enough(spent, wanted);
     if (fine) {
         *o = (ef_optimum){.us = number_of(json, "us"),
                           .warm_us = number_of(json, "warm_us"),

@@ -14,10 +14,18 @@ void ef_optimum_describe(ef_optimum *optimum, const ef_families *families, const
  */
 bool ef_optimum_as_it_is(ef_optimum *optimum, const ef_program *program, const char *why, ef_arena *arena,
                          ef_diag *diag);
-/* Keeps it. `budget_s`: what was spent on it, INFINITY: more would find nothing. */
-void ef_optimum_keep(const ef_optimum *optimum, ef_store *store, const char *program, double budget_s);
-/* What is kept for this program and optimum->device; false when there is none, or less than `budget_s` was spent. */
-bool ef_optimum_recall(ef_optimum *optimum, ef_store *store, const char *program, double budget_s, ef_arena *arena);
+/* What a result had, or may have: a budget in seconds, INFINITY: more would find nothing; and so many measurements, 0:
+ * as many as fit. */
+typedef struct {
+    double budget_s;
+    uint64_t limit;
+} ef_effort;
+
+/* Keeps what was found with this effort; not in the place of a result without a limit, if this one met its own. */
+void ef_optimum_keep(const ef_optimum *optimum, ef_store *store, const char *program, ef_effort spent);
+/* What is kept for this program and optimum->device; false when there is none, or it was found with less effort than is
+ * `wanted`. */
+bool ef_optimum_recall(ef_optimum *optimum, ef_store *store, const char *program, ef_effort wanted, ef_arena *arena);
 
 /* The same as the region of a plan; shares its strings. */
 ef_plan_region ef_optimum_region(const ef_optimum *optimum, const ef_device *device);

@@ -27,7 +27,7 @@ def plan(equiforge, tmp_path_factory):
     (folder / "small.ef").write_text(PROGRAM)
     path = folder / "small.efz"
     found = equiforge.json(
-        "optimize", folder / "small.ef", "--budget", "4s", "--store", folder / "store.db", "-o", path, timeout=200
+        "optimize", folder / "small.ef", "--budget", "8s", "--store", folder / "store.db", "-o", path, timeout=200
     )
     return path, found
 
@@ -167,7 +167,7 @@ def test_the_file_is_written_whole_or_not_at_all(equiforge, plan, tmp_path):
     store = path.parent / "store.db"
     for target in (tmp_path / "no such folder" / "x.efz", tmp_path):
         for arguments in (
-            ("optimize", path.with_suffix(".ef"), "--budget", "4s", "--store", store, "-o", target),
+            ("optimize", path.with_suffix(".ef"), "--budget", "8s", "--store", store, "-o", target),
             ("report", path, "-o", target),
         ):
             result = equiforge(*arguments)
@@ -189,7 +189,7 @@ def test_a_second_optimisation_writes_the_same_file(equiforge, plan, tmp_path):
     path, _ = plan
     again = tmp_path / "again.efz"
     found = equiforge.json(
-        "optimize", path.with_suffix(".ef"), "--budget", "4s", "--store", path.parent / "store.db", "-o", again
+        "optimize", path.with_suffix(".ef"), "--budget", "8s", "--store", path.parent / "store.db", "-o", again
     )
     assert found["stored"]
     with zipfile.ZipFile(path) as one, zipfile.ZipFile(again) as two:

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "tune/canonical.h"
 #include "tune/flight.h"
 #include "tune/optimize.h"
 
@@ -68,7 +69,7 @@ static json_t *answer(const char *kind, const json_t *request)
                          "estimated", 1);
     if (strcmp(what, "program") == 0)
         return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 5e6, "eager_error", 1e-7, "bandwidth",
-                         1e10, "estimated", strcmp(kind, "measured") != 0);
+                         1e10, "estimated", strcmp(kind, "measured") != 0 && strcmp(kind, "busy") != 0);
     if (strcmp(what, "measure") == 0 && strstr(kind, "wrong")) {
         static int narrow;
         bool is_narrow = strstr(text_of(request, "artifact"), ".narrow");
@@ -79,7 +80,7 @@ static json_t *answer(const char *kind, const json_t *request)
     }
     if (strcmp(what, "measure") == 0) {
         bool original = strstr(text_of(request, "artifact"), ".original") && strcmp(kind, "unknown") != 0;
-        nap(original && strcmp(kind, "slow") == 0 ? 1000 : 0.003);
+        nap(strcmp(kind, original ? "slow" : "busy") == 0 ? 1000 : 0.003);
         return json_pack("{s:b, s:f, s:f, s:f, s:i}", "ok", 1, "us", original ? 100.0 : 200.0, "warm_us", 50.0,
                          "rel_l2", 1e-7, "checked", 1);
     }
@@ -277,6 +278,81 @@ static void test_pace(void **state)
         &(ef_optimize_options){.budget_s = 4, .compilers = 2, .limit = 40, .progress = count_results, .user = &seen});
     assert_true(o.measured >= 20);
     assert_in_range(seen.most, 1, 2);
+    close_setting(&s);
+}
+
+/* ---- what later runs are answered with ---- */
+
+static uint64_t rows(const setting *s)
+{
+    char hash[33];
+    ef_canonical_hash(s->program, hash);
+    return ef_store_count(s->store, hash, "a simulated device");
+}
+
+/* A result that met its limit is one for that limit, and a larger one or none goes on from it. */
+static void test_limited(void **state)
+{
+    (void)state;
+    setting s = open_setting("measured");
+    ef_optimize_options limited = {.budget_s = 3, .compilers = 2, .limit = 6}, less = limited, more = limited,
+                        none = limited;
+    less.limit = 3, more.limit = 12, none.limit = 0;
+    assert_false(optimum_of(&s, &limited).stored);
+    assert_true(optimum_of(&s, &limited).stored);
+    assert_true(optimum_of(&s, &less).stored);
+    uint64_t before = rows(&s);
+    assert_false(optimum_of(&s, &more).stored);
+    assert_true(rows(&s) >= before + 4); /* others than before */
+    assert_true(optimum_of(&s, &limited).stored);
+    assert_false(optimum_of(&s, &none).stored);
+    assert_true(optimum_of(&s, &none).stored);
+    assert_true(optimum_of(&s, &more).stored);
+    close_setting(&s);
+}
+
+/* Nor does a limited run with more time take the place of a result without a limit. */
+static void test_limited_after_all(void **state)
+{
+    (void)state;
+    setting s = open_setting("measured");
+    ef_optimize_options some = {.budget_s = 3, .compilers = 2, .keep = 2}, limited = some;
+    limited.budget_s = 30, limited.limit = 3;
+    assert_false(optimum_of(&s, &some).stored);
+    assert_false(optimum_of(&s, &limited).stored); /* more families than are kept would be found */
+    assert_true(optimum_of(&s, &some).stored);
+    close_setting(&s);
+}
+
+static bool stop_when_measured(void *user, const ef_progress *p)
+{
+    (void)user;
+    return p->measured < 4;
+}
+
+static void test_stopped_is_not_done(void **state)
+{
+    (void)state;
+    setting s = open_setting("measured");
+    ef_optimum o =
+        optimum_of(&s, &(ef_optimize_options){.budget_s = 20, .compilers = 2, .progress = stop_when_measured});
+    assert_true(o.stopped);
+    assert_true(rows(&s) >= 4);
+    o = optimum_of(&s, &(ef_optimize_options){.budget_s = o.elapsed_s, .compilers = 2});
+    assert_false(o.stored);
+    close_setting(&s);
+}
+
+/* The machine is so busy that nothing but the program as it is was measured. */
+static void test_nothing_tried_is_not_done(void **state)
+{
+    (void)state;
+    setting s = open_setting("busy");
+    ef_optimize_options options = {.budget_s = 2, .compilers = 2};
+    ef_optimum o = optimum_of(&s, &options);
+    assert_true(o.original);
+    assert_int_equal(rows(&s), 1);
+    assert_false(optimum_of(&s, &options).stored);
     close_setting(&s);
 }
 
@@ -529,6 +605,10 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_slow_original),
                                        cmocka_unit_test(test_original_without_memory),
                                        cmocka_unit_test(test_pace),
+                                       cmocka_unit_test(test_limited),
+                                       cmocka_unit_test(test_limited_after_all),
+                                       cmocka_unit_test(test_stopped_is_not_done),
+                                       cmocka_unit_test(test_nothing_tried_is_not_done),
                                        cmocka_unit_test(test_late_narrow),
                                        cmocka_unit_test(test_early_narrow),
                                        cmocka_unit_test(test_guilty_kernel),
