@@ -9,11 +9,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from equiforge import _module
+
 
 class Memory(TorchDispatchMode):
     """Inside, tensors made of operators' results may take `limit` bytes in all. Those that share a storage count once;
     what operators take for themselves while they run is not seen. Works for tensors on the CPU and, at any size, on
-    the meta device.
+    the meta device. Optimised modules take it for what it simulates, and no mode that observes operators.
 
     Attributes:
         live, peak: bytes.
@@ -24,6 +26,15 @@ class Memory(TorchDispatchMode):
         super().__init__()
         self.limit, self.live, self.peak, self.refused = limit, 0, 0, 0
         self.users: dict[int, int] = {}  # tensors of a storage
+
+    def __enter__(self) -> Memory:
+        self.observed, _module.observed = _module.observed, lambda: False
+        entered: Memory = super().__enter__()
+        return entered
+
+    def __exit__(self, *raised: Any) -> None:
+        _module.observed = self.observed
+        super().__exit__(*raised)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {self._key(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
