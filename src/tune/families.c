@@ -288,9 +288,9 @@ static int fastest_first(const void *a, const void *b)
     return f->hash < g->hash ? -1 : f->hash > g->hash;
 }
 
-#define HIDDEN                                                                                                   \
-    0.7 /* of the shorter of two kernels that run at once: what they take less than one after the other, a guess \
-         * between nothing and all of it */
+/* Of the shorter of two kernels that run at once: what they take less than one after the other. A guess between nothing
+ * and all of it. */
+#define HIDDEN 0.7
 
 static bool runs_beside(const ef_family *f, uint32_t kernel)
 {

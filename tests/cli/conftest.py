@@ -11,6 +11,17 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("EQUIFORGE_BUILD", "build")
 SANITIZED = "sanitize" in BUILD.name
 
+# A program that takes microseconds.
+SMALL_PROGRAM = """program small
+dim m = 8
+dim k = 48
+dim n = 40
+input x: f32[m, k]
+input g: f32[k]
+input w: f32[k, n]
+output y = matmul(mul(x, g), w)
+"""
+
 
 class Equiforge:
     """Calls `equiforge ARGUMENTS...` in the source root, so that "tests/programs/x.ef" is a valid path."""

@@ -6,25 +6,15 @@ import zipfile
 from html.parser import HTMLParser
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, SMALL_PROGRAM
 from mutate import COUNT, damaged_bytes, damaged_entry, hostile, places
 from test_mutations import refused
-
-PROGRAM = """program small
-dim m = 8
-dim k = 48
-dim n = 40
-input x: f32[m, k]
-input g: f32[k]
-input w: f32[k, n]
-output y = matmul(mul(x, g), w)
-"""
 
 
 @pytest.fixture(scope="module")
 def plan(equiforge, tmp_path_factory):
     folder = tmp_path_factory.mktemp("efz")
-    (folder / "small.ef").write_text(PROGRAM)
+    (folder / "small.ef").write_text(SMALL_PROGRAM)
     path = folder / "small.efz"
     found = equiforge.json(
         "optimize", folder / "small.ef", "--budget", "8s", "--store", folder / "store.db", "-o", path, timeout=200
@@ -79,7 +69,7 @@ def test_explain_does_not_believe_the_file(equiforge, plan, tmp_path):
         for name in old.namelist():
             data = old.read(name)
             if name.endswith("candidate.ef"):
-                data = PROGRAM.replace("mul(x, g)", "add(x, g)").encode()
+                data = SMALL_PROGRAM.replace("mul(x, g)", "add(x, g)").encode()
             new.writestr(name, data)
     result = equiforge("explain", forged, "--json", "--time-limit", "20")
     assert result.returncode == 1

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import SMALL_PROGRAM
 
 ATTENTION = "tests/derivations/mha_decode_b1_rolling.ef"
 SMALL = ("--dims", "h=3,s=33,d=5,e=7")
@@ -61,15 +62,6 @@ def test_what_does_not_fit_is_one_line_and_exit_2(equiforge, arguments, word):
 
 
 OTHERS = 0.1  # of one processor: with more of it gone, threads wait for slices of time wherever they are
-SHORT = """program short
-dim m = 8
-dim k = 48
-dim n = 40
-input x: f32[m, k]
-input g: f32[k]
-input w: f32[k, n]
-output y = matmul(mul(x, g), w)
-"""
 
 
 def busy_s() -> float:
@@ -89,10 +81,10 @@ def test_a_processor_that_another_process_holds_stalls_no_kernel(equiforge, tmp_
     every second time, while the threads shared a processor. Where yet other processes hold processors, that says
     nothing."""
     others, start = busy_s() - own_s(), time.monotonic()
-    (tmp_path / "short.ef").write_text(SHORT)
+    (tmp_path / "small.ef").write_text(SMALL_PROGRAM)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
-            times = [equiforge.json("run", tmp_path / "short.ef", "--repeat", "20")["us"] for _ in range(7)]
+            times = [equiforge.json("run", tmp_path / "small.ef", "--repeat", "20")["us"] for _ in range(7)]
         finally:
             other.kill()
     others, wall = busy_s() - own_s() - others, time.monotonic() - start
