@@ -397,67 +397,78 @@ typedef struct {
     const ef_kgraph *graph;
     const ef_schedule *schedule;
     const char *name;
-    uint64_t *offset;  /* by buffer, in the workspace */
-    uint64_t scratch;  /* bytes that a thread needs, of any kernel */
-    ef_intern *codes;  /* normal forms of what functions there are … */
-    uint32_t *printed; /* … and by that: the kernel that it was printed for */
+    uint64_t *offset; /* by buffer, in the workspace */
+    uint64_t scratch; /* bytes that a thread needs, of any kernel */
+    ef_arena *arena;
+    ef_c_function *function; /* by kernel */
     ef_strbuf *out;
     bool failed;
 } printing;
 
-/* Parameters and body of the function of a kernel. */
-static void print_code(ef_c *c, const char *body, const uint32_t *buffer, uint32_t count, const bool *written,
-                       ef_strbuf *out)
+static const char *keep(const printing *p, const ef_strbuf *text)
 {
-    ef_strbuf_puts(out, "(");
-    for (uint32_t i = 0; i < count; i++)
-        ef_strbuf_printf(out, "%s%s *restrict %s, ", written[buffer[i]] ? "" : "const ",
-                         memory_type((ef_dtype)c->graph->buffers.at[buffer[i]].dtype), ef_c_buffer_name(c, buffer[i]));
-    ef_strbuf_printf(out,
-                     "char *scratches, int threads)\n{\n    enum { SCRATCH = %" PRIu64 " };\n"
-                     "    (void)scratches, (void)threads;\n%s}\n\n",
-                     c->scratch, body);
+    return ef_arena_strndup(p->arena, text->text ? text->text : "", (unsigned)text->length);
 }
 
-/* The function of a kernel, which has the kernel's buffers from the program's. Its code is that of the kernel `like`.
- */
-static void print_call(const printing *p, uint32_t number, uint32_t like, const uint32_t *buffer, uint32_t count)
+static void keep_function(printing *p, ef_c *c, uint32_t number, const char *body)
 {
+    uint32_t *buffer = ef_arena_alloc(p->arena, (p->graph->buffers.count + 1) * sizeof *buffer);
+    bool *written = ef_xcalloc(p->graph->buffers.count + 1, sizeof *written);
+    uint32_t count = find_buffers(c, body, buffer, written);
+    ef_strbuf parameters = {0}, code = {0};
+    for (uint32_t i = 0; i < count; i++)
+        ef_strbuf_printf(&parameters, "%s%s *restrict %s, ", written[buffer[i]] ? "" : "const ",
+                         memory_type((ef_dtype)c->graph->buffers.at[buffer[i]].dtype), ef_c_buffer_name(c, buffer[i]));
+    ef_strbuf_printf(&code,
+                     "{\n    enum { SCRATCH = %" PRIu64 " };\n"
+                     "    (void)scratches, (void)threads;\n%s}\n\n",
+                     c->scratch, body);
+    p->function[number] =
+        (ef_c_function){.parameters = keep(p, &parameters), .body = keep(p, &code), .buffer = buffer, .buffers = count};
+    ef_strbuf_free(&parameters);
+    ef_strbuf_free(&code);
+    free(written);
+}
+
+/* The code is not inlined, nor specialised: compilers would put that of hundreds of kernels into one function, and take
+ * several times as long. */
+static void print_code(const printing *p, uint32_t number)
+{
+    const ef_c_function *f = &p->function[number];
+    ef_strbuf_printf(p->out, "EF_SHARED void %s_k%u_code(%s", p->name, number, f->parameters);
+    for (uint32_t i = 0; i < f->sizes; i++)
+        ef_strbuf_printf(p->out, "long size%u, ", i);
+    ef_strbuf_printf(p->out, "char *scratches, int threads)\n%s", f->body);
+}
+
+/* The function of a kernel, which has the kernel's buffers from the program's. */
+static void print_call(const printing *p, uint32_t number)
+{
+    const ef_c_function *f = &p->function[number];
     ef_strbuf_printf(p->out,
                      "static void %s_k%u(void *const *in, void *const *out, char *work, char *scratches, int threads)\n"
                      "{\n    (void)in, (void)out, (void)work;\n    %s_k%u_code(",
-                     p->name, number, p->name, like);
-    for (uint32_t i = 0; i < count; i++) {
-        const ef_kbuffer *b = &p->graph->buffers.at[buffer[i]];
+                     p->name, number, p->name, f->like);
+    for (uint32_t i = 0; i < f->buffers; i++) {
+        const ef_kbuffer *b = &p->graph->buffers.at[f->buffer[i]];
         if (b->kind == EF_BUFFER_TEMP)
-            ef_strbuf_printf(p->out, "(void *)(work + %" PRIu64 "), ", p->offset[buffer[i]]);
+            ef_strbuf_printf(p->out, "(void *)(work + %" PRIu64 "), ", p->offset[f->buffer[i]]);
         else
             ef_strbuf_printf(p->out, "%s[%u], ", b->kind == EF_BUFFER_INPUT ? "in" : "out", b->index);
     }
+    for (uint32_t i = 0; i < f->sizes; i++)
+        ef_strbuf_printf(p->out, "%" PRIu64 ", ", f->size[i]);
     ef_strbuf_puts(p->out, "scratches, threads);\n}\n\n");
 }
 
-/* Prints a kernel's code, unless it is that of an earlier one, and its call. The code is not inlined: compilers would
- * put that of hundreds of kernels into one function, and take several times as long. */
-static void print_functions(printing *p, ef_c *c, uint32_t number, const char *body)
+/* Code that several kernels have stands once, before the first of them. */
+static void print_functions(const printing *p)
 {
-    uint32_t *buffer = ef_xcalloc(p->graph->buffers.count + 1, sizeof *buffer);
-    bool *written = ef_xcalloc(p->graph->buffers.count + 1, sizeof *written);
-    uint32_t count = find_buffers(c, body, buffer, written);
-    ef_strbuf code = {0}, normal = {0};
-    int fresh;
-    print_code(c, body, buffer, count, written, &code);
-    ef_c_normal_form(code.text, &normal);
-    uint32_t like = ef_intern_put(p->codes, normal.text, normal.length, &fresh);
-    if (fresh) {
-        p->printed[like] = number;
-        ef_strbuf_printf(p->out, "static __attribute__((noinline)) void %s_k%u_code%s", p->name, number, code.text);
+    for (uint32_t i = 0; i < p->graph->kernels.count; i++) {
+        if (p->function[i].like == i)
+            print_code(p, i);
+        print_call(p, i);
     }
-    print_call(p, number, p->printed[like], buffer, count);
-    ef_strbuf_free(&code);
-    ef_strbuf_free(&normal);
-    free(buffer);
-    free(written);
 }
 
 static void print_kernel(printing *p, uint32_t number)
@@ -482,7 +493,7 @@ static void print_kernel(printing *p, uint32_t number)
     c.maps = (ef_maps){p->graph, p->schedule, k, c.ix, c.start};
     ef_c_plan(&c);
     print_body(&c);
-    print_functions(p, &c, number, body.text);
+    keep_function(p, &c, number, body.text);
     p->failed = p->failed || c.failed;
     p->scratch = c.scratch > p->scratch ? c.scratch : p->scratch;
     ef_strbuf_free(&body);
@@ -540,19 +551,21 @@ static void print_header(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *ou
 
 uint64_t ef_codegen_c(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out, ef_diag *diag)
 {
-    printing p = {.graph = g, .schedule = s, .name = name, .codes = ef_intern_new(), .out = out};
+    printing p = {.graph = g, .schedule = s, .name = name, .arena = ef_arena_new(), .out = out};
     p.offset = ef_xcalloc(g->buffers.count + 1, sizeof *p.offset);
-    p.printed = ef_xcalloc(g->kernels.count + 1, sizeof *p.printed);
+    p.function = ef_xcalloc(g->kernels.count + 1, sizeof *p.function);
     uint64_t size = ef_sched_plan(g, s, p.offset);
     print_header(g, s, out);
     for (uint32_t i = 0; i < g->kernels.count; i++)
         print_kernel(&p, i);
+    ef_c_share(p.function, g->kernels.count, p.arena);
+    print_functions(&p);
     ef_strbuf_printf(out, "void %s(void *const *in, void *const *out, char *work, int threads)\n{\n", name);
     for (uint32_t i = 0; i < g->kernels.count; i++)
         ef_strbuf_printf(out, "    %s_k%u(in, out, work, work + %" PRIu64 ", threads);\n", name, i, size);
     ef_strbuf_puts(out, "}\n\n");
-    ef_intern_free(p.codes);
-    free(p.printed);
+    ef_arena_free(p.arena);
+    free(p.function);
     free(p.offset);
     if (p.failed) {
         ef_fail(diag, "cannot print %s as C: a value has too many dimensions or an expression is too long", g->name);

@@ -111,9 +111,19 @@ void ef_c_write(ef_c *c, ef_kid id, const char *tile);
 void ef_c_store(ef_c *c, const ef_kstore *store);
 
 /* c_share.c */
-/* Code with its names of buffers and loop variables replaced by numbers, in the order in which they come, and without
- * comments: equal where two functions differ in names only. */
-void ef_c_normal_form(const char *code, ef_strbuf *out);
+/* The function of a kernel's code. */
+typedef struct {
+    const char *parameters; /* the text of those that are its buffers */
+    const char *body;
+    uint32_t *buffer, buffers; /* of the kernel, in the order of the parameters */
+    /* Set by ef_c_share: */
+    uint32_t like; /* the kernel whose function it calls, perhaps its own … */
+    uint32_t sizes;
+    uint64_t *size; /* … with these arguments size0, size1, … */
+} ef_c_function;
+/* Finds which of a program's functions, by kernel, are one. Changes the code of those that are one for several sizes.
+ */
+void ef_c_share(ef_c_function *all, uint32_t count, ef_arena *arena);
 /* Those of the candidates (by buffer of the graph) that code names, in the order in which it does; how many. */
 uint32_t ef_c_used_buffers(ef_c *c, const char *code, const bool *candidate, uint32_t *buffer);
 

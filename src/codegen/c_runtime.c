@@ -26,7 +26,13 @@ const char *const ef_c_runtime[] = {
     "#endif\n"
     "typedef float ef_vec __attribute__((vector_size(4 * EF_LANES)));\n"
     "typedef float ef_vec_at __attribute__((vector_size(4 * EF_LANES), aligned(4), may_alias));\n"
-    "#define EF_INLINE static inline __attribute__((always_inline, unused))\n",
+    "#define EF_INLINE static inline __attribute__((always_inline, unused))\n"
+    "/* Code that kernels share: once, whatever it is called with. */\n"
+    "#if defined(__clang__)\n"
+    "#define EF_SHARED static __attribute__((noinline))\n"
+    "#else\n"
+    "#define EF_SHARED static __attribute__((noinline, noclone))\n"
+    "#endif\n",
     "/* glibc has these for vectors. Its header says so under -ffast-math only, which would change what infinities and "
     "NaN mean;\n"
     " * a declaration here does without. */\n"

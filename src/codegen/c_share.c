@@ -1,10 +1,24 @@
-/* Kernels that are the same code at other places: two kernels whose code differs in nothing but the names of buffers
- * and loop variables are one function, called with other buffers. A program of many equal layers is compiled in the
- * time of one of them: compilers take longer over generated code than anything else does with it. */
+/* Kernels that share a function. Compilers take longer over generated code than anything else does with it, so that
+ * much of it costs more than it is worth.
+ *
+ * Two kernels whose code differs in nothing but the names of buffers and loop variables are one function, called with
+ * other buffers: a program of many equal layers is compiled in the time of one of them.
+ *
+ * Where there are many functions all the same, those that differ besides in sizes are one, which has the sizes as
+ * arguments: a program of many layers, each of another width, is compiled in the time of a few. What compilers make of
+ * constants only stays: divisors, the sizes of arrays (the largest of all) and what pragmas say. */
 #include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/c_print.h"
+
+#define MANY 24u                /* functions of a program; about a second of a compiler's time */
+#define MOST_SIZES 64u          /* arguments of one function */
+#define STACK_ROOM (384u << 10) /* bytes of arrays in one function, when each is as large as in any of its kernels */
+
+/* ---- words ---- */
 
 /* How names begin that a kernel gives to its own buffers and variables: parameters and loop variables. What stands for
  * nothing but its place in the kernel (v7, state0_0) is equal in equal kernels anyway. */
@@ -27,7 +41,17 @@ static bool in_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The length of what comes next: a word, a comment, or one other character. */
+/* A number with its point, exponent and suffix. */
+static size_t number_length(const char *text)
+{
+    size_t length = 0;
+    while (in_word(text[length]) || text[length] == '.' ||
+           ((text[length] == '+' || text[length] == '-') && length > 0 && strchr("eEpP", text[length - 1])))
+        length++;
+    return length;
+}
+
+/* The length of what comes next: a word, a number, a comment, a line for the preprocessor, or one other character. */
 static size_t next_length(const char *text)
 {
     size_t length = 0;
@@ -35,23 +59,237 @@ static size_t next_length(const char *text)
         const char *end = strstr(text, "*/");
         return end ? (size_t)(end - text) + 2 : strlen(text);
     }
+    if (text[0] == '#')
+        return strcspn(text, "\n");
+    if (isdigit((unsigned char)text[0]))
+        return number_length(text);
     while (in_word(text[length]))
         length++;
     return length ? length : 1;
 }
 
-void ef_c_normal_form(const char *code, ef_strbuf *out)
+static bool is_comment(const char *text)
 {
-    ef_intern *locals = ef_intern_new();
-    for (size_t length; *code; code += length) {
-        length = next_length(code);
-        if (in_word(*code) && is_local(code, length))
-            ef_strbuf_printf(out, "$%u", ef_intern_put(locals, code, length, NULL));
-        else if (code[0] != '/' || length == 1)
-            ef_strbuf_add(out, code, length);
-    }
-    ef_intern_free(locals);
+    return text[0] == '/' && text[1] == '*';
 }
+
+static bool is_name(const char *text)
+{
+    return in_word(*text) && !isdigit((unsigned char)*text);
+}
+
+/* ---- sizes in code ---- */
+
+/* What a number in code is: part of the code, the length of an array of elements of 4 or 8 bytes, what only has to be
+ * large enough, or a size. */
+typedef enum { NO_SIZE, LENGTH_4, LENGTH_8, LARGEST, SIZE } number_kind;
+
+static bool follows(const char *code, const char *at, const char *text)
+{
+    size_t length = strlen(text);
+    return (size_t)(at - code) >= length && strncmp(at - length, text, length) == 0;
+}
+
+static number_kind kind_of(const char *code, const char *at, size_t length)
+{
+    static const char array[] = "] __attribute__((aligned(";
+    for (size_t i = 0; i < length; i++)
+        if (!isdigit((unsigned char)at[i]))
+            return NO_SIZE;
+    if (length > 18 || follows(code, at, "/ ") || follows(code, at, "% "))
+        return NO_SIZE;
+    if (follows(code, at, "SCRATCH = "))
+        return LARGEST;
+    if (!follows(code, at, "[") || strncmp(at + length, array, strlen(array)) != 0)
+        return SIZE;
+    while (at > code && at[-1] != '\n')
+        at--;
+    at += strspn(at, " ");
+    return strncmp(at, "float ", 6) == 0 || strncmp(at, "int ", 4) == 0 ? LENGTH_4 : LENGTH_8;
+}
+
+/* Code with its names of buffers and loop variables replaced by numbers, in the order in which they come, and without
+ * comments: equal where two functions differ in names only. `sizes`: without sizes as well. */
+static void print_form(const char *code, bool sizes, ef_intern *locals, ef_strbuf *out)
+{
+    for (size_t length, done = 0; code[done]; done += length) {
+        const char *at = code + done;
+        length = next_length(at);
+        if (is_comment(at))
+            continue;
+        if (is_name(at) && is_local(at, length))
+            ef_strbuf_printf(out, "$%u", ef_intern_put(locals, at, length, NULL));
+        else if (sizes && isdigit((unsigned char)*at) && kind_of(code, at, length) != NO_SIZE)
+            ef_strbuf_puts(out, "?");
+        else
+            ef_strbuf_add(out, at, length);
+    }
+}
+
+static uint32_t form_of(const ef_c_function *f, bool sizes, ef_intern *forms, int *fresh)
+{
+    ef_strbuf form = {0};
+    ef_intern *locals = ef_intern_new();
+    print_form(f->parameters, false, locals, &form);
+    print_form(f->body, sizes, locals, &form);
+    uint32_t id = ef_intern_put(forms, form.text, form.length, fresh);
+    ef_intern_free(locals);
+    ef_strbuf_free(&form);
+    return id;
+}
+
+/* ---- one function for several sizes ---- */
+
+/* Functions that differ in names and sizes, and the numbers in their code that are sizes, in order. */
+typedef struct {
+    ef_c_function *all;
+    EF_VEC(uint32_t) member; /* of all */
+    uint32_t numbers;
+    number_kind *kind;  /* by number */
+    uint64_t *value;    /* member * numbers + number */
+    uint32_t *argument; /* by number: which argument it is, EF_NONE: none */
+    ef_intern *column;  /* values of arguments, by member */
+} family;
+
+static void read_numbers(const char *code, uint64_t *value, number_kind *kind, uint32_t *count)
+{
+    *count = 0;
+    for (size_t length, done = 0; code[done]; done += length) {
+        const char *at = code + done;
+        length = next_length(at);
+        number_kind is = isdigit((unsigned char)*at) ? kind_of(code, at, length) : NO_SIZE;
+        if (is == NO_SIZE)
+            continue;
+        if (value)
+            value[*count] = strtoull(at, NULL, 10);
+        if (kind)
+            kind[*count] = is;
+        ++*count;
+    }
+}
+
+static void read_family(family *f)
+{
+    uint32_t members = f->member.count, count;
+    read_numbers(f->all[f->member.at[0]].body, NULL, NULL, &f->numbers);
+    f->kind = ef_xcalloc(f->numbers + 1, sizeof *f->kind);
+    f->argument = ef_xcalloc(f->numbers + 1, sizeof *f->argument);
+    f->value = ef_xcalloc((size_t)members * f->numbers + 1, sizeof *f->value);
+    for (uint32_t m = 0; m < members; m++)
+        read_numbers(f->all[f->member.at[m]].body, f->value + (size_t)m * f->numbers, f->kind, &count);
+}
+
+/* Finds the arguments: numbers that are equal in each of the functions are one. False: it would be too many, or the
+ * arrays too large for a stack. */
+static bool find_arguments(family *f)
+{
+    uint32_t members = f->member.count;
+    uint64_t *column = ef_xcalloc(members + 1, sizeof *column), room = 0;
+    for (uint32_t n = 0; n < f->numbers; n++) {
+        uint64_t least = UINT64_MAX, most = 0;
+        for (uint32_t m = 0; m < members; m++) {
+            column[m] = f->value[(size_t)m * f->numbers + n];
+            least = column[m] < least ? column[m] : least;
+            most = column[m] > most ? column[m] : most;
+        }
+        f->argument[n] = EF_NONE;
+        room += f->kind[n] == LENGTH_4 ? 4 * most : f->kind[n] == LENGTH_8 ? 8 * most : 0;
+        if (f->kind[n] == SIZE && least < most)
+            f->argument[n] = ef_intern_put(f->column, column, members * sizeof *column, NULL);
+        else
+            f->value[n] = most; /* of the first member, whose code is printed */
+    }
+    free(column);
+    return ef_intern_count(f->column) <= MOST_SIZES && room <= STACK_ROOM;
+}
+
+/* The first member's code with arguments in place of sizes. */
+static const char *print_general(const family *f, ef_arena *arena)
+{
+    ef_strbuf out = {0};
+    const char *code = f->all[f->member.at[0]].body;
+    uint32_t n = 0;
+    for (size_t length, done = 0; code[done]; done += length) {
+        const char *at = code + done;
+        length = next_length(at);
+        if (!isdigit((unsigned char)*at) || kind_of(code, at, length) == NO_SIZE)
+            ef_strbuf_add(&out, at, length);
+        else if (f->argument[n] != EF_NONE)
+            ef_strbuf_printf(&out, "size%u", f->argument[n]);
+        else
+            ef_strbuf_printf(&out, "%" PRIu64, f->value[n]);
+        n += isdigit((unsigned char)*at) && kind_of(code, at, length) != NO_SIZE;
+    }
+    const char *text = ef_arena_strndup(arena, out.text, (unsigned)out.length);
+    ef_strbuf_free(&out);
+    return text;
+}
+
+static void become_one(family *f, ef_arena *arena)
+{
+    uint32_t count = ef_intern_count(f->column), first = f->member.at[0];
+    f->all[first].body = print_general(f, arena);
+    for (uint32_t m = 0; m < f->member.count; m++) {
+        ef_c_function *one = &f->all[f->member.at[m]];
+        one->like = first;
+        one->sizes = count;
+        one->size = ef_arena_alloc(arena, (count + 1) * sizeof *one->size);
+        for (uint32_t i = 0; i < count; i++)
+            one->size[i] = ((const uint64_t *)ef_intern_at(f->column, i, NULL))[m];
+    }
+}
+
+static void generalise(ef_c_function *all, family *f, ef_arena *arena)
+{
+    if (f->member.count < 2)
+        return;
+    f->all = all;
+    f->column = ef_intern_new();
+    read_family(f);
+    if (find_arguments(f))
+        become_one(f, arena);
+    ef_intern_free(f->column);
+    free(f->kind);
+    free(f->value);
+    free(f->argument);
+}
+
+/* ---- all functions ---- */
+
+void ef_c_share(ef_c_function *all, uint32_t count, ef_arena *arena)
+{
+    ef_intern *forms = ef_intern_new(), *general = ef_intern_new();
+    uint32_t *first = ef_xcalloc(count + 1, sizeof *first), *equal = ef_xcalloc(count + 1, sizeof *equal);
+    family *families = ef_xcalloc(count + 1, sizeof *families);
+    int fresh;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t form = form_of(&all[i], false, forms, &fresh);
+        first[form] = fresh ? i : first[form];
+        all[i].like = equal[i] = first[form];
+    }
+    if (ef_intern_count(forms) > MANY) {
+        for (uint32_t i = 0; i < count; i++)
+            if (equal[i] == i)
+                ef_vec_push(&families[form_of(&all[i], true, general, NULL)].member, i);
+        for (uint32_t i = 0; i < ef_intern_count(general); i++)
+            generalise(all, &families[i], arena);
+        for (uint32_t i = 0; i < count; i++) {
+            const ef_c_function *own = &all[equal[i]];
+            all[i].like = own->like;
+            all[i].size = own->size;
+            all[i].sizes = own->sizes;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++)
+        ef_vec_free(&families[i].member);
+    free(families);
+    free(first);
+    free(equal);
+    ef_intern_free(general);
+    ef_intern_free(forms);
+}
+
+/* ---- buffers ---- */
 
 uint32_t ef_c_used_buffers(ef_c *c, const char *code, const bool *candidate, uint32_t *buffer)
 {
@@ -65,7 +303,7 @@ uint32_t ef_c_used_buffers(ef_c *c, const char *code, const bool *candidate, uin
         }
     for (size_t length; *code; code += length) {
         length = next_length(code);
-        uint32_t name = in_word(*code) ? ef_intern_find(names, code, length) : UINT32_MAX;
+        uint32_t name = is_name(code) ? ef_intern_find(names, code, length) : UINT32_MAX;
         if (name == UINT32_MAX || taken[name])
             continue;
         taken[name] = true;

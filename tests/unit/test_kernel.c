@@ -80,8 +80,25 @@
     "second = tanh(add(matmul(first, V), broadcast[m, c](v)))\n"   \
     "output y = tanh(add(matmul(second, W), broadcast[m, d](w)))\n"
 
+/* Layers of other widths each: operators of every kind, so that there are many functions. */
+#define WIDE_LAYER(from, to)                                                                                   \
+    "input W" #to ": f32[d" #to ", d" #from "]\ninput b" #to ": f32[d" #to "]\n"                               \
+    "a" #to " = add(matmul(x" #from ", transpose[1, 0](W" #to ")), b" #to ")\n"                                \
+    "s" #to " = tanh(div(a" #to ", add(1, reduce[max, -1](abs(a" #to ")))))\n"                                 \
+    "t" #to " = concat[-1](slice[-1, 1:3](neg(s" #to ")), slice[-1, 0:1](s" #to "))\n"                         \
+    "m" #to " = select(lt(mod(iota[d" #to "], 3), 2), s" #to ", 0.5)\n"                                        \
+    "x" #to " = transpose[1, 0](reshape[d" #to ", m](mul(m" #to ", add(1, reduce[sum, -1](mul(t" #to ", t" #to \
+    "))))))\n"
+
+#define WIDE_LAYERS                                                                                               \
+    "program wide_layers\n"                                                                                       \
+    "dim m = 5\ndim d0 = 16\ndim d1 = 7\ndim d2 = 19\ndim d3 = 33\ndim d4 = 4\ndim d5 = 70\ndim d6 = 11\n"        \
+    "input x0: f32[m, d0]\n" WIDE_LAYER(0, 1) WIDE_LAYER(1, 2) WIDE_LAYER(2, 3) WIDE_LAYER(3, 4) WIDE_LAYER(4, 5) \
+        WIDE_LAYER(5, 6) "output y = x6\n"
+
 static const char *const own[] = {
     LAYERS,
+    WIDE_LAYERS,
     /* Rows that a mask empties altogether: the maximum stays -inf, and what goes with it is NaN. */
     "program masked_rows\n"
     "dim q = 5\ndim d = 4\ndim s = 7\ndim e = 3\n"
@@ -653,6 +670,33 @@ static void long_chains_take_no_time(void **state)
     ef_kgraph_free(graph);
     ef_program_free(program);
     ef_strbuf_free(&text);
+    ef_ctx_free(ctx);
+}
+
+/* Where layers differ in sizes there would be as many functions as kernels: those are arguments then. That each kernel
+ * has its own sizes is seen where generated code is run. */
+static void many_kernels_of_other_sizes_have_one_code(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_program *program = ef_program_parse(ctx, WIDE_LAYERS, strlen(WIDE_LAYERS), "wide", &diag);
+    if (!program)
+        fail_msg("%s", diag.text);
+    ef_kgraph *graph = ef_kgraph_eager(program, &diag);
+    for (uint32_t tile = 0; tile < 2; tile++) {
+        ef_strbuf text = {0};
+        ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_C, 2);
+        for (uint32_t i = 0; tile && i < schedule.count; i++)
+            schedule.value[i] = graph->params.at[i].kind == EF_PARAM_TILE ? 4 : schedule.value[i];
+        assert_true(ef_codegen_c(graph, &schedule, "p", &text, &diag) > 0);
+        assert_true(graph->kernels.count >= 48);
+        assert_true(count_of(text.text, "enum { SCRATCH") <= graph->kernels.count / 2);
+        ef_strbuf_free(&text);
+        ef_schedule_free(&schedule);
+    }
+    ef_kgraph_free(graph);
+    ef_program_free(program);
     ef_ctx_free(ctx);
 }
 
@@ -1238,6 +1282,7 @@ int main(void)
         cmocka_unit_test(masks_leave_out_tiles),
         cmocka_unit_test(long_chains_take_no_time),
         cmocka_unit_test(equal_kernels_have_one_code),
+        cmocka_unit_test(many_kernels_of_other_sizes_have_one_code),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
         cmocka_unit_test(updates_are_computed_with_what_reads_them),
