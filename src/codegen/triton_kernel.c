@@ -214,8 +214,10 @@ static uint64_t print_grid(ef_t *t)
     return blocks;
 }
 
-/* A kernel with EF_PARAM_OVERLAP is launched while the one before it runs, and waits for that: before it does anything,
- * or, where it reads nothing of it (t->beside), in the end. "Wait" is for the end of one kernel, the one before it.
+/* A kernel with EF_PARAM_OVERLAP is launched while the one before it runs, and waits for that: before it reads what a
+ * kernel may have stored, or, where it reads nothing of the one before it (t->beside), in the end. What the program's
+ * inputs hold is there when its first kernel has waited, so later ones load them ahead (t->ahead).
+ * "Wait" is for the end of one kernel, the one before it.
  * That all earlier ones have ended, too, holds because a kernel lets the next one be launched behind its own wait. So
  * of kernels A, B and C, where B waits in the end, B may run while A does, and C is launched when A has ended. (That C
  * waited while B did was also measured to take 5 us more than one after the other.) */
@@ -315,6 +317,7 @@ static void release(ef_t *t)
     for (unsigned i = 0; i < T_MAX_LEVELS; i++)
         ef_strbuf_free(&t->body[i]);
     ef_strbuf_free(&t->loads);
+    ef_strbuf_free(&t->waiting);
     ef_intern_free(t->elements.keys);
     ef_vec_free(&t->elements.value);
     ef_vec_free(&t->elements.serial);
@@ -371,17 +374,30 @@ static void print_body(ef_t *t, t_kernel *kernel)
     ef_strbuf_puts(&kernel->text, t->body[0].text);
 }
 
+static void append(ef_strbuf *to, ef_strbuf *text)
+{
+    ef_strbuf_add(to, text->text, text->length);
+    ef_strbuf_free(text);
+}
+
 /* What is computed and stored, with what is loaded for it in front. */
 static void print_work(ef_t *t)
 {
-    ef_strbuf before = t->body[0];
+    ef_strbuf before = t->body[0], wait = {0};
+    t->body[0] = wait;
+    if (!t->persist && !t->beside)
+        print_overlap(t);
+    wait = t->body[0];
     t->body[0] = (ef_strbuf){0};
     ef_t_region(t, EF_NONE);
     for (uint32_t i = 0; i < t->kernel->stores.count && !t->diag->failed; i++)
         store(t, &t->kernel->stores.at[i]);
-    ef_strbuf_add(&before, t->loads.text, t->loads.length);
-    ef_strbuf_add(&before, t->body[0].text, t->body[0].length);
-    ef_strbuf_free(&t->body[0]);
+    if (!t->ahead)
+        append(&before, &wait);
+    append(&before, &t->loads);
+    append(&before, &wait);
+    append(&before, &t->waiting);
+    append(&before, &t->body[0]);
     t->body[0] = before;
 }
 
@@ -397,9 +413,8 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     t.descriptors = ef_sched_value(g, s, number, EF_PARAM_LOAD) != 0 && !t.beside;
     t.persist =
         ef_sched_blocks(g, s, t.kernel) > 1 && !may_be_empty(&t) ? ef_sched_value(g, s, number, EF_PARAM_PERSIST) : 0;
+    t.ahead = number > 0 && !t.persist && !t.beside && ef_sched_value(g, s, number, EF_PARAM_OVERLAP);
     kernel->blocks = print_grid(&t);
-    if (!t.persist && !t.beside)
-        print_overlap(&t);
     print_work(&t);
     print_head(&t, kernel);
     print_body(&t, kernel);

@@ -174,8 +174,12 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
         text = load_of(t, pointer, mask);
     }
     value.level = masked > value.level ? masked : value.level;
-    value.text = is_early(t, frame, value.axes) ? ef_t_name_load(t, value.level, base, text)
-                                                : ef_t_name(t, value.level, base, text);
+    if (!is_early(t, frame, value.axes))
+        value.text = ef_t_name(t, value.level, base, text);
+    else if (t->graph->buffers.at[buffer].kind == EF_BUFFER_INPUT)
+        value.text = ef_t_name_load(t, value.level, base, text);
+    else
+        value.text = ef_t_name_stored(t, value.level, base, text);
     value.zero = value.axes;
     return value;
 }

@@ -115,12 +115,14 @@ typedef struct {
     unsigned level;           /* of the innermost open loop */
     ef_strbuf body[T_MAX_LEVELS];
     ef_strbuf loads;               /* of level 0, and what they need: before the rest of it */
+    ef_strbuf waiting;             /* behind these: loads of level 0 of what the kernel waits for */
     bool looping;                  /* it has a loop that is printed as one */
     uint32_t serial[T_MAX_LEVELS]; /* how often each level was opened: names of earlier times are gone */
     t_memo elements, texts;        /* by node and indices; by text */
     unsigned counter;              /* of names */
     bool descriptors;              /* loads through the copy engine where that is possible */
     bool beside;                   /* runs at once with the kernel before it, for which it waits in the end */
+    bool ahead;                    /* waits for the kernel before it behind its loads of the program's inputs */
     struct t_kernel *out;          /* what is printed so far */
     uint64_t persist;              /* as t_kernel's */
     bool tensor_cores, wide;       /* products on the matrix unit; addresses need 64 bits */
@@ -186,6 +188,8 @@ const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *exp
 /* The same for what is made of positions alone, and for loads: of level 0 they stand before all else. An expression is
  * always named in the same way. */
 const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char *expression);
+/* The same for loads of what a kernel before this one may have stored: of level 0 they stand behind those. */
+const char *ef_t_name_stored(ef_t *t, unsigned level, const char *base, const char *expression);
 void ef_t_line_load(ef_t *t, const char *line); /* of level 0, there */
 /* Where the value of a key is; its text is NULL when it is not printed, or no longer in scope. ef_t_remember says that
  * it was filled in. */

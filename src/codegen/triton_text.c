@@ -143,14 +143,15 @@ void ef_t_line_load(ef_t *t, const char *line)
     ef_strbuf_printf(&t->loads, "    %s\n", line);
 }
 
-static const char *name(ef_t *t, bool load, unsigned level, const char *base, const char *expression)
+/* `front`: where it stands when it is of level 0; NULL: at the end of that, as of other levels. */
+static const char *name(ef_t *t, ef_strbuf *front, unsigned level, const char *base, const char *expression)
 {
     uint32_t at = ef_t_recall(t, &t->texts, expression, strlen(expression));
     if (t->texts.value.at[at].text)
         return t->texts.value.at[at].text;
     const char *made = ef_t_text(t, "%s_%u", base, t->counter++);
-    if (load && level == 0)
-        ef_t_line_load(t, ef_t_text(t, "%s = %s", made, expression));
+    if (front && level == 0)
+        ef_strbuf_printf(front, "    %s = %s\n", made, expression);
     else
         ef_t_line(t, level, "%s = %s", made, expression);
     ef_t_remember(t, &t->texts, at, (t_value){.text = made, .level = level});
@@ -159,12 +160,17 @@ static const char *name(ef_t *t, bool load, unsigned level, const char *base, co
 
 const char *ef_t_name(ef_t *t, unsigned level, const char *base, const char *expression)
 {
-    return name(t, false, level, base, expression);
+    return name(t, NULL, level, base, expression);
 }
 
 const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char *expression)
 {
-    return name(t, true, level, base, expression);
+    return name(t, &t->loads, level, base, expression);
+}
+
+const char *ef_t_name_stored(ef_t *t, unsigned level, const char *base, const char *expression)
+{
+    return name(t, t->ahead ? &t->waiting : &t->loads, level, base, expression);
 }
 
 void ef_t_scalar(ef_t *t, ef_index name, uint64_t limit)

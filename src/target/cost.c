@@ -49,6 +49,7 @@
                        * wait for each other … */
 #define TOGETHER 0.2  /* … and where others go on meanwhile */
 #define GATHERED 32.0 /* additions, of an element that is taken out of a tile in registers */
+#define AHEAD_US 2.0  /* of loads while the kernel before runs: as long as small ones take; others use the memory */
 #define PAD_ROWS 16.0 /* otherwise */
 #define PAD_COLUMNS 8.0
 
@@ -221,6 +222,7 @@ typedef struct {
     double matrix_us, lanes_us;           /* of the whole of a multiprocessor's units */
     double before_us;                     /* lanes_us of what stands before the loops */
     double repeated;                      /* so many warps do the same work */
+    double ahead;                         /* the part of blocks that load inputs while the kernel before them runs */
 } block;
 
 /* How often a block computes a node. */
@@ -296,15 +298,43 @@ static void wait_for(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
         b->alone[place] = CACHED_US; /* it is read by many blocks */
 }
 
+/* Whether the kernel loads inputs before it waits for the one before it. What loops load stands in them. */
+static bool loads_ahead(const block *b)
+{
+    bool looping = false;
+    for (uint32_t i = 0; i < b->c->k->loops.count; i++)
+        looping = looping || !b->sizes.unrolled[i];
+    return !looping && b->c->number > 0 && !b->c->k->beside &&
+           ef_sched_value(b->c->g, b->s, b->c->number, EF_PARAM_OVERLAP);
+}
+
+/* How much of its inputs a kernel has loaded when it has waited for the one before it. */
+static double loaded_ahead(const block *b)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < b->c->loads.count && b->ahead > 0; i++) {
+        const load *l = &b->c->loads.at[i];
+        const ef_kbuffer *buffer = &b->c->g->buffers.at[l->buffer];
+        double whole = (double)ef_sched_buffer(b->c->g, b->s, l->buffer) * ef_dtype_bytes((ef_dtype)buffer->dtype);
+        if (buffer->kind == EF_BUFFER_INPUT)
+            bytes += fmin(whole, b->blocks * l->part * tile_bytes(b, ef_kernel_node(b->c->k, l->id), l->buffer));
+    }
+    return bytes > 0 ? fmin(b->ahead, AHEAD_US * 1e-6 * b->c->target->memory / bytes) : 0;
+}
+
 static void count_moves(block *b)
 {
     const ef_cost *c = b->c;
+    double loaded = loaded_ahead(b);
     for (uint32_t i = 0; i < c->loads.count; i++) {
-        const load *l = &c->loads.at[i];
-        move_tile(b, ef_kernel_node(c->k, l->id), l->buffer, l->part, l->row);
-        request(b, ef_kernel_node(c->k, l->id), l);
-        if (l->part > RARELY)
-            wait_for(b, ef_kernel_node(c->k, l->id), l->buffer, l->row);
+        load l = c->loads.at[i];
+        const ef_knode *n = ef_kernel_node(c->k, l.id);
+        double ahead = c->g->buffers.at[l.buffer].kind == EF_BUFFER_INPUT ? loaded : 0;
+        if (l.part > RARELY && ahead < 1)
+            wait_for(b, n, l.buffer, l.row);
+        l.part *= 1 - ahead;
+        move_tile(b, n, l.buffer, l.part, l.row);
+        request(b, n, &l);
     }
     for (uint32_t i = 0; i < c->k->stores.count; i++) {
         const ef_knode *n = ef_kernel_node(c->k, c->k->stores.at[i].value);
@@ -600,13 +630,14 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
     for (uint32_t i = 0; i < c->g->buffers.count; i++)
         c->scratch[i] = 0;
     measure_loops(&b);
-    count_moves(&b);
-    count_work(&b);
     double most = ceil(b.blocks / t->units); /* of one multiprocessor */
     double persist = (double)ef_sched_value(c->g, s, c->number, EF_PARAM_PERSIST);
     double at_once = fmin(together(&b, &needed), most);
     at_once = persist > 0 ? fmin(at_once, persist) : at_once;
     double rounds = ceil(most / at_once);
+    b.ahead = persist == 0 && loads_ahead(&b) ? fmin(1, at_once * t->units / b.blocks) : 0;
+    count_moves(&b);
+    count_work(&b);
     double loads_us = fmax(b.sectors / t->unit_load, b.lines * ROW_CLOCKS / t->clock) * 1e6;
     double matrix_us = b.repeated * b.matrix_us / fmin(1, at_once * b.warps / WARPS_MATRIX);
     double busy_us = b.repeated * b.lanes_us / fmin(1, at_once * b.warps / WARPS_FULL);

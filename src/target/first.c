@@ -23,6 +23,7 @@ typedef struct {
 
 typedef struct {
     const ef_kgraph *g;
+    const ef_target *target;
     ef_schedule s;
     kernel *kernel;
     double *us; /* by kernel, under the schedule */
@@ -50,15 +51,12 @@ static void add_choices(descent *d)
     }
 }
 
-/* Kernels without products begin while the ones before them end, and so does the first one, while what ran before the
- * program ends. The blocks of others would take the room of those. */
+/* Kernels begin while the ones before them end, and the first one while what ran before the program ends. */
 static void begin_early(descent *d)
 {
-    for (uint32_t i = 0; i < d->g->params.count; i++) {
-        const ef_kparam *p = &d->g->params.at[i];
-        if (p->kind == EF_PARAM_OVERLAP && (p->kernel == 0 || !ef_kernel_has_product(d->g->kernels.at[p->kernel])))
+    for (uint32_t i = 0; i < d->g->params.count; i++)
+        if (d->g->params.at[i].kind == EF_PARAM_OVERLAP)
             d->s.value[i] = 1;
-    }
 }
 
 static double cost(const descent *d, uint32_t k)
@@ -186,6 +184,47 @@ static state new_state(const descent *d)
     return (state){ef_xcalloc(d->s.count + 1, sizeof(uint64_t)), ef_xcalloc(d->g->kernels.count + 1, sizeof(double))};
 }
 
+static bool is_of_loop(const ef_kernel *at, uint32_t param)
+{
+    for (uint32_t i = 0; i < at->iters.count; i++)
+        if (at->iters.at[i].kind == EF_ITER_LOOP && at->iters.at[i].param == param)
+            return true;
+    return false;
+}
+
+/* The same from another start: loops of one iteration, and the smallest blocks. No path leads there where only the last
+ * step gains, as inputs that no loop loads are loaded while the kernel before runs. */
+static void try_whole(descent *d, uint32_t k, state *before)
+{
+    const kernel *own = &d->kernel[k];
+    save(d, before);
+    for (uint32_t i = 0; i < own->own.count; i++) {
+        const choice *c = &own->own.at[i];
+        if (d->g->params.at[c->param].kind == EF_PARAM_TILE)
+            d->s.value[c->param] = c->value[is_of_loop(d->g->kernels.at[k], c->param) ? c->values - 1 : 0];
+    }
+    descend(d, k, SWEEPS);
+    if (d->us[k] > BETTER * before->us[k])
+        restore(d, before);
+}
+
+static bool may_load_ahead(const descent *d, uint32_t k)
+{
+    return d->target->overlaps && k > 0 && !d->g->kernels.at[k]->beside && ef_kernel_has_product(d->g->kernels.at[k]);
+}
+
+/* Kernels with products that have gained nothing by it do not: their blocks would take the room of those before. */
+static void begin_in_turn(descent *d)
+{
+    for (uint32_t i = 0; i < d->g->params.count; i++) {
+        const ef_kparam *p = &d->g->params.at[i];
+        if (p->kind != EF_PARAM_OVERLAP || p->kernel == 0 || !ef_kernel_has_product(d->g->kernels.at[p->kernel]))
+            continue;
+        d->s.value[i] = 0;
+        d->s.value[i] = cost(d, p->kernel) > d->us[p->kernel];
+    }
+}
+
 static void free_state(state *s)
 {
     free(s->value);
@@ -194,7 +233,8 @@ static void free_state(state *s)
 
 ef_schedule ef_first_schedule(const ef_kgraph *graph, const ef_target *target, double *kernel_us)
 {
-    descent d = {.g = graph, .s = ef_schedule_default(graph, EF_BACKEND_TRITON, target->units), .us = kernel_us};
+    descent d = {.g = graph, .target = target, .us = kernel_us};
+    d.s = ef_schedule_default(graph, EF_BACKEND_TRITON, target->units);
     d.kernel = ef_xcalloc(graph->kernels.count + 1, sizeof *d.kernel);
     for (uint32_t k = 0; k < graph->kernels.count; k++)
         d.kernel[k].cost = ef_cost_new(graph, k, target);
@@ -208,6 +248,11 @@ ef_schedule ef_first_schedule(const ef_kgraph *graph, const ef_target *target, d
         choose_shared(&d, &d.shared.at[i], &best, &start);
     for (uint32_t k = 0; k < graph->kernels.count && d.shared.count > 0; k++)
         descend(&d, k, SWEEPS);
+    for (uint32_t k = 0; k < graph->kernels.count; k++)
+        if (may_load_ahead(&d, k))
+            try_whole(&d, k, &start);
+    if (target->overlaps)
+        begin_in_turn(&d);
     free_state(&best);
     free_state(&start);
     for (uint32_t k = 0; k < graph->kernels.count; k++) {

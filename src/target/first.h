@@ -1,7 +1,7 @@
 /* First schedules for a GPU: those that cost least (cost.h) of the ones that a search goes through which changes one or
  * two parameters at a time, from the guess of the code generator (kernel/schedule.h) on. Kernels without products
- * overlap where the target can do that; other parameters that the cost knows nothing of keep the guessed values. The
- * same graph has the same schedule always. */
+ * overlap where the target can do that, and others where they then load inputs ahead; other parameters that the cost
+ * knows nothing of keep the guessed values. The same graph has the same schedule always. */
 #ifndef EF_TARGET_FIRST_H
 #define EF_TARGET_FIRST_H
 

@@ -72,6 +72,26 @@ EARLY = re.sub(
 EARLY = EARLY.replace("num_warps=4", "launch_pdl=True, num_warps=4")
 assert EARLY.count("gdc_wait()") == EARLY.count("gdc_launch_dependents()") == EARLY.count("launch_pdl=True") == 3
 
+# That, the last kernel loading what it reads of the inputs before it waits. Its x must be what the first one read.
+AHEAD = EARLY.replace(
+    """def k2(u, w, y):
+    tl.extra.cuda.gdc_wait()
+    tl.extra.cuda.gdc_launch_dependents()
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    tl.store(y + at, tl.load(u + at) * tl.load(w + at))
+""",
+    """def k2(u, w, y, x):
+    at = tl.program_id(0) * 512 + tl.arange(0, 512)
+    seen, scale = tl.load(x + at), tl.load(w + at)
+    tl.extra.cuda.gdc_wait()
+    tl.extra.cuda.gdc_launch_dependents()
+    moved = tl.load(u + at)
+    same = tl.abs(moved - (seen * scale + 1.0)) < 1e-4 * (1.0 + tl.abs(moved))
+    tl.store(y + at, tl.where(same, moved * scale, float("nan")))
+""",
+).replace("outputs[0], launch_pdl", "outputs[0], inputs[0], launch_pdl")
+assert AHEAD.count("seen") == 2 and AHEAD.count("inputs[0]") == 2
+
 # The same results from four kernels. The second one, slow and small, and the third read what the first one stores; the
 # third runs while the second one does, and waits for it in the end.
 BESIDE = """
@@ -258,9 +278,10 @@ def test_graphs():
 
 
 @pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no early begin")
-def test_what_begins_early_waits_for_what_is_in_front():
+@pytest.mark.parametrize("source", [EARLY, AHEAD], ids=["waits first", "loads inputs ahead"])
+def test_what_begins_early_waits_for_what_is_in_front(source):
     """Kernels, copies, fills and other streams, called and in a graph."""
-    fast = three("cuda:0", EARLY)
+    fast = three("cuda:0", source)
     x, y = torch.randn(4096, device="cuda:0"), torch.empty(4096, device="cuda:0")
     fast(x)
     side = torch.cuda.Stream()

@@ -960,8 +960,70 @@ static unsigned occurrences(const char *text, const char *of, const char **first
     return count;
 }
 
+/* The text of a kernel in a printed module, ended where the next one begins; *kept: what stood there. */
+static char *kernel_text(char *module, uint32_t number, char **end, char *kept)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "\ndef k%" PRIu32 "_", number);
+    char *at = strstr(module, name);
+    assert_non_null(at);
+    *end = strstr(at, "@triton.jit");
+    *end = *end ? *end : strstr(at, "\ndef launch");
+    assert_non_null(*end);
+    *kept = **end;
+    **end = 0;
+    return at;
+}
+
+/* A kernel that begins early waits behind its loads of inputs and before those of what another one stored. The first
+ * one waits before all loads: what ran before the program may store its inputs. So do kernels that go round, whose
+ * loads are in that loop; what other loops load stands in them. */
+static void inputs_are_loaded_ahead(void **state)
+{
+    (void)state;
+    static const char text[] = "program p\ndim a = 64\ndim b = 32\ndim c = 64\ndim e = 128\n"
+                               "input x: f16[a, b]\ninput w: f16[b, c]\ninput v: f16[c, e]\n"
+                               "m = matmul(x, w)\noutput r = matmul(div(m, reduce[sum, -1](m)), v)\n";
+    static const struct {
+        const char *param; /* of the last kernel; NULL: as it is */
+        uint64_t value;
+        bool ahead;
+    } known[] = {{NULL, 0, true}, {"persist", 2, false}, {"overlap", 0, false}, {"c.1", 16, false}};
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_kgraph *graph = graph_of_text(ctx, text);
+    uint32_t last = graph->kernels.count - 1;
+    for (size_t c = 0; c < sizeof known / sizeof *known; c++) {
+        ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 132);
+        for (uint32_t i = 0; i < graph->params.count; i++)
+            if (graph->params.at[i].kind == EF_PARAM_OVERLAP)
+                schedule.value[i] = 1;
+        char name[32];
+        (void)snprintf(name, sizeof name, "k%" PRIu32 ".%s", last, known[c].param ? known[c].param : "c.1");
+        assert_true(
+            ef_schedule_set(graph, &schedule, name, (unsigned)strlen(name), known[c].param ? known[c].value : 64));
+        ef_strbuf printed = {0};
+        assert_true(ef_codegen_triton(graph, &schedule, "p", &printed, &diag));
+        const char *wait = NULL, *input = NULL, *stored = NULL;
+        char *end, kept, *at = kernel_text(printed.text, 0, &end, &kept);
+        assert_int_equal(occurrences(at, "gdc_wait()", &wait), 1);
+        assert_true(occurrences(at, "tl.load(x_ptr", &input) == 1 && wait < input);
+        *end = kept;
+        at = kernel_text(printed.text, last, &end, &kept);
+        assert_int_equal(occurrences(at, "gdc_wait()", &wait),
+                         !known[c].param || strcmp(known[c].param, "overlap") != 0);
+        assert_int_equal(occurrences(at, "tl.load(v_ptr", &input), 1);
+        assert_int_equal(occurrences(at, "tl.load(value_tmp", &stored), 1);
+        assert_true(!wait || (wait < stored && (input < wait) == known[c].ahead));
+        ef_strbuf_free(&printed);
+        ef_schedule_free(&schedule);
+    }
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 /* What nothing waits for yet stands behind the longest kernel that it can run beside, waits for it in the end, and
- * reads what is in the second cache; others wait before they do anything. */
+ * reads what is in the second cache; others wait before they read what was stored. */
 static void kernels_run_beside_longer_ones(void **state)
 {
     (void)state;
@@ -989,29 +1051,19 @@ static void kernels_run_beside_longer_ones(void **state)
     for (uint32_t i = 0; i < graph->params.count; i++)
         if (graph->params.at[i].kind == EF_PARAM_OVERLAP)
             schedule.value[i] = 1;
-    ef_strbuf printed = {0}, name = {0};
+    ef_strbuf printed = {0};
     assert_true(ef_codegen_triton(graph, &schedule, "p", &printed, &diag));
-    char *at = printed.text;
     for (uint32_t i = 0; i < graph->kernels.count; i++) {
         const char *wait = NULL, *begin = NULL, *load = NULL, *store = NULL;
-        name.length = 0;
-        ef_strbuf_printf(&name, "\ndef k%" PRIu32 "_", i);
-        at = strstr(at, name.text);
-        assert_non_null(at);
-        char *end = strstr(at, "@triton.jit");
-        end = end ? end : strstr(at, "\ndef launch");
-        assert_non_null(end);
-        char kept = *end;
-        *end = 0;
+        char *end, kept, *at = kernel_text(printed.text, i, &end, &kept);
         assert_int_equal(occurrences(at, "gdc_wait()", &wait), 1);
         assert_int_equal(occurrences(at, "gdc_launch_dependents()", &begin), 1);
         assert_true(wait < begin && occurrences(at, "tl.load", &load) > 0 && occurrences(at, "tl.store", &store) > 0);
-        assert_true(graph->kernels.at[i]->beside ? store < wait : begin < load);
+        assert_true(graph->kernels.at[i]->beside ? store < wait : begin < store && (i > 0 || begin < load));
         unsigned loads = occurrences(at, "tl.load", &load), past = occurrences(at, "cache_modifier=\".cg\"", &load);
         assert_int_equal(past, graph->kernels.at[i]->beside ? loads : 0);
         *end = kept;
     }
-    ef_strbuf_free(&name);
     ef_strbuf_free(&printed);
     ef_schedule_free(&schedule);
     ef_kgraph_free(graph);
@@ -1292,6 +1344,7 @@ int main(void)
         cmocka_unit_test(a_family_is_a_structure_and_not_its_names),
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(kernels_run_beside_longer_ones),
+        cmocka_unit_test(inputs_are_loaded_ahead),
         cmocka_unit_test(nothing_is_stored_that_is_not_read),
         cmocka_unit_test(dead_buffers_are_used_again),
         cmocka_unit_test(side_by_side_variables_are_tiled_as_one),

@@ -26,17 +26,27 @@ typedef struct {
     ef_kgraph *graph;
 } loaded;
 
+static loaded cut(ef_ctx *ctx, ef_program *program, ef_diag *diag)
+{
+    loaded l = {.ctx = ctx, .program = program};
+    l.graph = program ? ef_kgraph_new(program, diag) : NULL;
+    if (!l.graph)
+        fail_msg("%s", diag->text);
+    return l;
+}
+
 static loaded load(const char *path)
 {
     ef_diag diag = {0};
-    loaded l = {.ctx = ef_ctx_new()};
-    l.program = ef_program_read(l.ctx, path, &diag);
-    if (!l.program)
-        fail_msg("%s", diag.text);
-    l.graph = ef_kgraph_new(l.program, &diag);
-    if (!l.graph)
-        fail_msg("%s: %s", path, diag.text);
-    return l;
+    ef_ctx *ctx = ef_ctx_new();
+    return cut(ctx, ef_program_read(ctx, path, &diag), &diag);
+}
+
+static loaded load_text(const char *text)
+{
+    ef_diag diag = {0};
+    ef_ctx *ctx = ef_ctx_new();
+    return cut(ctx, ef_program_parse(ctx, text, strlen(text), "text", &diag), &diag);
 }
 
 static void release(loaded *l)
@@ -193,6 +203,36 @@ static void test_first_schedules(void **state)
     assert_true(blocks[0] >= 66 && blocks[1] >= 264 && blocks[1] > blocks[0]);
     assert_false(ef_target_named("a100")->overlaps);
     assert_true(ef_target_named("h200")->overlaps);
+    release(&l);
+}
+
+/* A kernel that begins early has loaded what it can of its inputs when it has waited: where no loop loads them and it
+ * does not go round. Its first schedule then begins early; that of another product does not. */
+static void test_inputs_loaded_ahead(void **state)
+{
+    static const char text[] = "program p\ndim a = 16\ndim b = 4096\ndim c = 512\ndim e = 1536\n"
+                               "input x: f16[a, b]\ninput w: f16[b, c]\ninput v: f16[c, e]\n"
+                               "output r = matmul(matmul(x, w), v)\n";
+    (void)state;
+    loaded l = load_text(text);
+    const ef_target *h200 = ef_target_named("h200");
+    double us[8];
+    assert_int_equal(l.graph->kernels.count, 2);
+    ef_schedule s = ef_first_schedule(l.graph, h200, us);
+    assert_true(ef_sched_value(l.graph, &s, 1, EF_PARAM_OVERLAP) == 1);
+    ef_cost *second = ef_cost_new(l.graph, 1, h200);
+    double ahead = ef_cost_us(second, &s, NULL);
+    set(&l, &s, "k1.persist", 1);
+    assert_true(ef_cost_us(second, &s, NULL) > ahead);
+    set(&l, &s, "k1.persist", 0);
+    set(&l, &s, "k1.overlap", 0);
+    assert_true(ef_cost_us(second, &s, NULL) > ahead);
+    set(&l, &s, "k1.c.1", 64);
+    double in_turn = ef_cost_us(second, &s, NULL);
+    set(&l, &s, "k1.overlap", 1);
+    assert_true(ef_cost_us(second, &s, NULL) == in_turn);
+    ef_cost_free(second);
+    ef_schedule_free(&s);
     release(&l);
 }
 
@@ -638,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_parts_are_of_one_variable),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_first_schedules),
+        cmocka_unit_test(test_inputs_loaded_ahead),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_floor_is_below),
         cmocka_unit_test(test_order),
