@@ -1,27 +1,51 @@
-"""Times of a candidate's single kernels, in microseconds, that add up to the time of the whole."""
+"""Times of a candidate's single kernels, in microseconds."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from equiforge._timing import Clock
+from equiforge._timing import Call, Clock
+
+LEAST = 0.005  # of the whole that a kernel takes, at least: where others hide all of it, no more is known
+SHORT_US = 1000.0  # what takes less is timed without each of its kernels
 
 
-def medians(
-    clock: Clock,
-    steps: Sequence[Callable[..., Any]],
-    sets: Iterable[Sequence[Tensor]],
-    results: tuple[Sequence[Tensor], Sequence[Tensor]],
+def times(
+    clock: Clock, steps: Sequence[Call], sets: Sequence[Sequence[Tensor]], whole: float, repeat: int
 ) -> list[float]:
-    """Of each step, called as step(inputs, outputs, temps): one after the other, a round with each set of inputs, of
-    which the median counts. `results`: the outputs and temps."""
-    rounds = [clock.laps([functools.partial(step, inputs, *results) for step in steps]) for inputs in sets]
-    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+    """Of each step, a kernel, in calls of all that take `whole` us, with each of the sets of inputs in turn, in
+    `repeat` rounds. An earlier call has filled what the steps leave each other. None are returned where they cannot be
+    told apart."""
+    if clock.cuda and whole < SHORT_US:
+        return less_without(clock, steps, sets, whole, repeat)
+    return adding_up(medians(clock, steps, itertools.islice(itertools.cycle(sets), max(repeat, 1))), whole)
+
+
+def less_without(
+    clock: Clock, steps: Sequence[Call], sets: Sequence[Sequence[Tensor]], whole: float, repeat: int
+) -> list[float]:
+    """What a call of some `whole` us takes less without each of its steps. This is what another form of a kernel can
+    gain: kernels begin while others end, load while others run, or run beside them. Alone each takes up to several us
+    more, and what of it is hidden cannot be seen."""
+
+    def call(left_out: int, inputs: Sequence[Tensor]) -> None:
+        for i, step in enumerate(steps):
+            if i != left_out:
+                step(inputs)
+
+    took = [clock.median(functools.partial(call, i), sets, repeat, whole) for i in range(-1, len(steps))]
+    return [max(took[0] - without, LEAST * took[0]) for without in took[1:]]
+
+
+def medians(clock: Clock, steps: Sequence[Call], rounds: Iterable[Sequence[Tensor]]) -> list[float]:
+    """Of each step alone, one after the other: a round with each set of inputs, of which the median counts."""
+    laps = [clock.laps([functools.partial(step, inputs) for step in steps]) for inputs in rounds]
+    return [statistics.median(each) for each in zip(*laps, strict=True)]
 
 
 START_US = 4.5  # what an event behind a kernel, and its own start, add on a GPU at most

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from equiforge._accuracy import beyond, error
 from equiforge._inputs import Spec, distributions, draw
 from equiforge._memory import Result, bytes_of, first_fitting, memory_of
 from equiforge._reference import Reference, Sample
-from equiforge._timing import BEHIND, KEPT_SHARE, NEAR, SLOW_US, Clock, Timer
+from equiforge._timing import BEHIND, KEPT_SHARE, NEAR, SLOW_US, Call, Clock, Timer
 
 ACCEPTED = 1e-2  # relative L2 error that no implementation may exceed
 ROUGH_ROUNDS = 3  # of times of kernels that are rough
@@ -266,15 +265,20 @@ class Trial:
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
         return self.timer(lambda inputs: module.launch(inputs, outputs, temps), repeat, best_us, seconds)
 
-    def kernel_times(self, module: ModuleType, repeat: int) -> list[float]:
-        """Microseconds of each kernel of a module, one after the other with cold inputs, the median of `repeat` rounds;
-        none of a module with one."""
+    def kernel_times(self, module: ModuleType, cold: float, repeat: int) -> list[float]:
+        """Microseconds of each kernel of a module that takes `cold`, with cold inputs, in `repeat` rounds; none of a
+        module with one, nor where they cannot be told apart."""
         steps = _source.steps(module)
         if len(steps) < 2:
             return []
         outputs, temps = (_source.empty(module, which, self.device) for which in ("OUTPUTS", "BUFFERS"))
-        sets = itertools.islice(itertools.cycle(self.timer.sets), max(repeat, 1))
-        return _kernel_times.medians(self.clock, steps, sets, (outputs, temps))
+        module.launch(self.timer.sets[0], outputs, temps)
+
+        def calling(step: Callable[..., None]) -> Call:
+            return lambda inputs: step(inputs, outputs, temps)
+
+        calls = [calling(step) for step in steps]
+        return _kernel_times.times(self.clock, calls, self.timer.sets, cold, repeat)
 
     def judge(self, module: ModuleType, how: Mapping[str, Any]) -> dict[str, Any]:
         """Checks a module on `check` distributions, or on all when it comes near the best, and times it, its `kernels`
@@ -299,5 +303,5 @@ class Trial:
         if how.get("kernels"):
             calls = 1 if cold > SLOW_US else repeat if not best_us or cold <= BEHIND * best_us else ROUGH_ROUNDS
             with self.spending("kernels"):
-                found["kernel_us"] = _kernel_times.adding_up(self.kernel_times(module, calls), cold)
+                found["kernel_us"] = self.kernel_times(module, cold, calls)
         return {**found, "us": cold, "warm_us": warm}

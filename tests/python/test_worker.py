@@ -256,6 +256,26 @@ def test_times_of_kernels_add_up_to_the_whole():
     assert _kernel_times.adding_up([], 3.0) == []
 
 
+def test_times_of_kernels_are_what_a_call_takes_less_without():
+    """A kernel that another one hides takes nothing, one that it hides in part what is left."""
+
+    class Called:
+        cuda = True
+
+        def __init__(self):
+            self.steps = []
+
+        def median(self, call, sets, repeat, estimate):
+            self.steps.clear()
+            call(sets[0])
+            alone = sum({"a": 3.0, "b": 4.0, "c": 1.5, "d": 0.5}[step] for step in self.steps)
+            return alone - 1.5 * ({"b", "c"} <= set(self.steps)) - 0.25 * ({"a", "d"} <= set(self.steps))
+
+    clock = Called()
+    steps = [lambda inputs, name=name: clock.steps.append(name) for name in "abcd"]
+    assert _kernel_times.times(clock, steps, [[]], 7.25, 1) == pytest.approx([2.75, 2.5, 0.005 * 7.25, 0.25])
+
+
 def test_bad_requests(worker):
     assert not worker(do="nothing")["ok"]
     worker.process.stdin.write("no json\n")
