@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -12,32 +11,25 @@ from torch import Tensor
 from equiforge._timing import Call, Clock
 
 LEAST = 0.005  # of the whole that a kernel takes, at least: where others hide all of it, no more is known
-SHORT_US = 1000.0  # what takes less is timed without each of its kernels
-
-
-def times(
-    clock: Clock, steps: Sequence[Call], sets: Sequence[Sequence[Tensor]], whole: float, repeat: int
-) -> list[float]:
-    """Of each step, a kernel, in calls of all that take `whole` us, with each of the sets of inputs in turn, in
-    `repeat` rounds. An earlier call has filled what the steps leave each other. None are returned where they cannot be
-    told apart."""
-    if clock.cuda and whole < SHORT_US:
-        return less_without(clock, steps, sets, whole, repeat)
-    return adding_up(medians(clock, steps, itertools.islice(itertools.cycle(sets), max(repeat, 1))), whole)
+SHORT_US = (
+    1000.0  # what takes longer is not timed without each of its kernels: the others' times are told apart as well
+)
+ROUNDS = 5  # of these
 
 
 def less_without(
     clock: Clock, steps: Sequence[Call], sets: Sequence[Sequence[Tensor]], whole: float, repeat: int
 ) -> list[float]:
-    """What a call of some `whole` us takes less without each of its steps. This is what another form of a kernel can
-    gain: kernels begin while others end, load while others run, or run beside them. Alone each takes up to several us
-    more, and what of it is hidden cannot be seen."""
+    """What a call of some `whole` us takes less without each of its steps, the kernels: that is what another form of a
+    kernel can gain where they begin while others end, load while others run, or run beside them. Alone each takes up to
+    several us more, and what of it is hidden cannot be seen. An earlier call has filled what they leave each other."""
 
     def call(left_out: int, inputs: Sequence[Tensor]) -> None:
         for i, step in enumerate(steps):
             if i != left_out:
                 step(inputs)
 
+    repeat = min(repeat, ROUNDS)
     took = [clock.median(functools.partial(call, i), sets, repeat, whole) for i in range(-1, len(steps))]
     return [max(took[0] - without, LEAST * took[0]) for without in took[1:]]
 

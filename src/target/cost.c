@@ -250,6 +250,34 @@ static bool is_cached(const block *b, uint32_t buffer)
                b->c->target->cache_bytes / 2;
 }
 
+/* ---- what runs at once ---- */
+
+/* Whether a kernel loads inputs before it waits for the one before it: none of its loops, nor the one that goes round
+ * over blocks, is printed as one. */
+static bool loads_ahead(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel)
+{
+    const ef_kernel *k = g->kernels.at[kernel];
+    if (kernel == 0 || k->beside || !ef_sched_value(g, s, kernel, EF_PARAM_OVERLAP) ||
+        ef_sched_value(g, s, kernel, EF_PARAM_PERSIST))
+        return false;
+    ef_sizes sizes = ef_sizes_of(g, s, kernel);
+    for (uint32_t i = 0; i < k->loops.count; i++)
+        if (!sizes.unrolled[i])
+            return false;
+    return true;
+}
+
+bool ef_kernels_hide(const ef_kgraph *graph, const ef_schedule *schedule)
+{
+    for (uint32_t k = 1; k < graph->kernels.count; k++) {
+        const ef_kernel *kernel = graph->kernels.at[k];
+        bool beside = kernel->beside && ef_sched_value(graph, schedule, k, EF_PARAM_OVERLAP);
+        if (beside || (ef_kernel_has_product(kernel) && loads_ahead(graph, schedule, k)))
+            return true;
+    }
+    return false;
+}
+
 /* ---- one block ---- */
 
 /* Of a load in a loop, or before all loops. */
@@ -296,16 +324,6 @@ static void wait_for(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
     b->latency[place] = fmax(b->latency[place], us);
     if (tile_bytes(b, n, buffer) * often < LEAST_COPY * THREADS * b->warps)
         b->alone[place] = CACHED_US; /* it is read by many blocks */
-}
-
-/* Whether the kernel loads inputs before it waits for the one before it. What loops load stands in them. */
-static bool loads_ahead(const block *b)
-{
-    bool looping = false;
-    for (uint32_t i = 0; i < b->c->k->loops.count; i++)
-        looping = looping || !b->sizes.unrolled[i];
-    return !looping && b->c->number > 0 && !b->c->k->beside &&
-           ef_sched_value(b->c->g, b->s, b->c->number, EF_PARAM_OVERLAP);
 }
 
 /* How much of its inputs a kernel has loaded when it has waited for the one before it. */
@@ -635,7 +653,7 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
     double at_once = fmin(together(&b, &needed), most);
     at_once = persist > 0 ? fmin(at_once, persist) : at_once;
     double rounds = ceil(most / at_once);
-    b.ahead = persist == 0 && loads_ahead(&b) ? fmin(1, at_once * t->units / b.blocks) : 0;
+    b.ahead = loads_ahead(c->g, s, c->number) ? fmin(1, at_once * t->units / b.blocks) : 0;
     count_moves(&b);
     count_work(&b);
     double loads_us = fmax(b.sectors / t->unit_load, b.lines * ROW_CLOCKS / t->clock) * 1e6;

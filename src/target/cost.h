@@ -35,5 +35,8 @@ ef_cost *ef_cost_new(const ef_kgraph *graph, uint32_t kernel, const ef_target *t
  * memory of its own: one thread at a time. */
 double ef_cost_us(ef_cost *cost, const ef_schedule *schedule, double *room);
 void ef_cost_free(ef_cost *cost);
+/* Whether kernels hide each other: one runs beside another one, or a product loads its inputs while the kernel before
+ * it runs. What such kernels take alone says little of what they take in the whole. */
+bool ef_kernels_hide(const ef_kgraph *graph, const ef_schedule *schedule);
 
 #endif

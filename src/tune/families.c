@@ -88,6 +88,7 @@ static void begin_well(ef_family *f, double *kernel_us)
     ef_schedule schedule = ef_first_schedule(f->graph, f->target, kernel_us);
     ef_schedule_free(&f->schedule);
     f->schedule = schedule;
+    f->hiding = ef_kernels_hide(f->graph, &schedule);
     for (uint32_t i = 0; i < f->graph->params.count; i++)
         f->start[i] = nearest(f->domain[i], f->values[i], f->schedule.value[i]);
 }

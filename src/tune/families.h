@@ -19,6 +19,7 @@ typedef struct {
     uint64_t (*domain)[EF_SCHEDULE_VALUES];
     uint64_t *identity;      /* by kernel: equal kernels of all families have one */
     double *kernel_estimate; /* by kernel: the same; 0: not known */
+    bool hiding;             /* kernels hide each other, under the first schedule (ef_kernels_hide) */
     bool *uses;              /* kernel * parameters + parameter: it depends on this one, which shapes buffers */
     uint64_t *key;           /* by parameter that shapes buffers: which it is in all families */
     const ef_target *target; /* NULL: nothing is known of the device */

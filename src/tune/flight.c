@@ -275,10 +275,11 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
         seconds = fmin(seconds, fmax(f->until - ef_seconds(), 0) + LAST_S);
     snprintf(key, sizeof key, "m%" PRIu64, f->number++);
     int check = t->check ? t->check : best_us > 0 ? 1 : EF_CHECK_ALL;
-    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:i, s:f, s:f}", "do", "measure", "key", key,
-                                "artifact", artifact, "entry", ENTRY, "repeat", (int)t->repeat, "kernels", !t->check,
-                                "against", t->check > 0, "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
-                                t->seconds > 0 ? t->seconds : CALLS_S + CALLS_TIMES * 1e-6 * best_us);
+    json_t *request =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:b, s:i, s:f, s:f}", "do", "measure", "key", key, "artifact",
+                  artifact, "entry", ENTRY, "repeat", (int)t->repeat, "kernels", !t->check, "hiding", t->hiding,
+                  "against", t->check > 0, "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
+                  t->seconds > 0 ? t->seconds : CALLS_S + CALLS_TIMES * 1e-6 * best_us);
     t->measuring = true;
     t->job = ef_pool_measure(f->pool, request, seconds);
     json_decref(request);
@@ -332,6 +333,7 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     ef_schedule schedule = ef_family_schedule(family, t.choice);
     t.narrow = ef_kgraph_is_narrow(family->graph);
     t.hash = family->hash;
+    t.hiding = family->hiding;
     t.us = t.against_us = 0;
     t.kernel_us = NULL;
     t.artifact = NULL;

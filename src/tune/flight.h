@@ -30,6 +30,7 @@ typedef struct {
     /* Private: */
     uint64_t job;
     bool measuring, narrow; /* narrow: printed with narrow temporaries */
+    bool hiding;            /* the family's */
     char *artifact;
 } ef_trip;
 

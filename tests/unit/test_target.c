@@ -220,6 +220,7 @@ static void test_inputs_loaded_ahead(void **state)
     assert_int_equal(l.graph->kernels.count, 2);
     ef_schedule s = ef_first_schedule(l.graph, h200, us);
     assert_true(ef_sched_value(l.graph, &s, 1, EF_PARAM_OVERLAP) == 1);
+    assert_true(ef_kernels_hide(l.graph, &s));
     ef_cost *second = ef_cost_new(l.graph, 1, h200);
     double ahead = ef_cost_us(second, &s, NULL);
     set(&l, &s, "k1.persist", 1);
@@ -229,6 +230,7 @@ static void test_inputs_loaded_ahead(void **state)
     assert_true(ef_cost_us(second, &s, NULL) > ahead);
     set(&l, &s, "k1.c.1", 64);
     double in_turn = ef_cost_us(second, &s, NULL);
+    assert_false(ef_kernels_hide(l.graph, &s));
     set(&l, &s, "k1.overlap", 1);
     assert_true(ef_cost_us(second, &s, NULL) == in_turn);
     ef_cost_free(second);
