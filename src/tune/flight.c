@@ -55,6 +55,7 @@ void ef_flight_free(ef_flight *f)
     ef_vec_free(&f->trips);
     ef_vec_free(&f->landed);
     ef_vec_free(&f->known);
+    ef_vec_free(&f->loose);
     for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
         free(f->kept[i].artifact);
     json_decref(f->program_request);
@@ -323,6 +324,18 @@ static uint32_t unprinted(const ef_flight *f, const ef_family *family, const ef_
     return guilty;
 }
 
+/* What was cancelled while it was compiled is waited for again. */
+static bool take_loose(ef_flight *f, ef_trip *t)
+{
+    for (uint32_t i = 0; i < f->loose.count; i++)
+        if (f->loose.at[i].source == t->source) {
+            t->job = f->loose.at[i].job;
+            f->loose.at[i] = f->loose.at[--f->loose.count];
+            return true;
+        }
+    return false;
+}
+
 void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *trip)
 {
     ef_trip t = *trip;
@@ -362,6 +375,8 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         ef_vec_push(&f->landed, t);
     } else if (kept_artifact(f, t.source)) {
         send_to_measure(f, &t, kept_artifact(f, t.source));
+    } else if (take_loose(f, &t)) {
+        ef_vec_push(&f->trips, t);
     } else {
         snprintf(key, sizeof key, "c%" PRIu64, f->number++);
         json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source.text,
@@ -427,6 +442,20 @@ static void refused(ef_flight *f, const ef_families *families, ef_trip *t, const
     land(f, families, t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
 }
 
+/* A reply to a compilation that nobody waits for. */
+static void drop_loose(ef_flight *f, const ef_reply *reply)
+{
+    const char *artifact = json_string_value(json_object_get(reply->json, "artifact"));
+    for (uint32_t i = 0; i < f->loose.count; i++) {
+        if (f->loose.at[i].job != reply->job)
+            continue;
+        f->loose.at[i] = f->loose.at[--f->loose.count];
+        if (artifact)
+            unlink(artifact);
+        return;
+    }
+}
+
 /* A reply of the pool, to whichever candidate it is for; it may be for one that was cancelled. */
 static void heard(ef_flight *f, const ef_families *families, const ef_reply *reply)
 {
@@ -448,6 +477,7 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
             refused(f, families, &t, reply, status);
         return;
     }
+    drop_loose(f, reply);
 }
 
 bool ef_flight_land(ef_flight *f, const ef_families *families, double seconds, ef_trip *trip)
@@ -471,8 +501,19 @@ bool ef_flight_land(ef_flight *f, const ef_families *families, double seconds, e
 
 void ef_flight_cancel(ef_flight *f)
 {
-    for (uint32_t i = 0; i < f->trips.count; i++)
-        free(f->trips.at[i].artifact);
+    for (uint32_t i = 0; i < f->trips.count; i++) {
+        const ef_trip *t = &f->trips.at[i];
+        if (!t->measuring && ef_pool_compiles(f->pool, t->job))
+            ef_vec_push(&f->loose, ((ef_loose_compilation){t->source, t->job}));
+        free(t->artifact);
+    }
     f->trips.count = f->landed.count = f->known.count = 0;
     ef_pool_drop(f->pool);
+}
+
+void ef_flight_end_loose(ef_flight *f)
+{
+    for (uint32_t i = 0; f->device->quiet && i < f->loose.count; i++)
+        ef_pool_abandon(f->pool, f->loose.at[i].job);
+    f->loose.count = f->device->quiet ? 0 : f->loose.count;
 }

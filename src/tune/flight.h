@@ -48,6 +48,11 @@ typedef struct {
     char *artifact;
 } ef_kept_artifact;
 
+/* A compilation that nobody waits for. */
+typedef struct {
+    uint64_t source, job;
+} ef_loose_compilation;
+
 #define EF_FLIGHT_KEEPS 6u
 
 typedef struct {
@@ -59,6 +64,7 @@ typedef struct {
     EF_VEC(ef_trip) trips;  /* on the way */
     EF_VEC(ef_trip) landed; /* not handed out yet */
     EF_VEC(ef_known_source) known;
+    EF_VEC(ef_loose_compilation) loose; /* of what was cancelled */
     uint64_t number, program_job, measured, failed;
     json_t *program_request;
     json_t *spent;  /* seconds of workers by what they did, by what it was spent on */
@@ -94,8 +100,11 @@ bool ef_flight_land(ef_flight *flight, const ef_families *families, double secon
 bool ef_flight_outdated(const ef_families *families, const ef_trip *trip);
 /* The time of the best so far, or of the program as it is where that is a candidate; 0: none is known. */
 double ef_flight_best_us(const ef_flight *flight);
-/* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. */
+/* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. What is being
+ * compiled goes on: it need not be compiled again when it is launched again. */
 void ef_flight_cancel(ef_flight *flight);
+/* Ends compilations of what was cancelled, and not launched again, where they take processors from what is measured. */
+void ef_flight_end_loose(ef_flight *flight);
 /* Why there are no workers any more; NULL while there are. */
 const char *ef_flight_broken(const ef_flight *flight);
 

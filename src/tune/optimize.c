@@ -342,6 +342,7 @@ static void launch_finalists(run *r, double seconds)
     /* One that takes long is not called again. */
     if (!original_is_too_slow(r) && !(r->original.us > 0 && 3e-6 * r->original.us > seconds))
         ef_flight_launch(r->flight, r->families, &original);
+    ef_flight_end_loose(r->flight);
 }
 
 /* Whether it was measured, and is not slower than the program as it is, as far as that was measured. */
@@ -389,6 +390,7 @@ static void settle_original(run *r, ef_trip *best, double seconds)
                                                  .most_s = alone ? fmax(seconds, SETTLE_S) : SETTLE_S + 1e-6 * most_us};
     ef_flight_cancel(r->flight);
     ef_flight_launch(r->flight, r->families, &original);
+    ef_flight_end_loose(r->flight);
     while (!ef_flight_land(r->flight, r->families, 0.1, &done)) {
         report(r, EF_STAGE_CONFIRM);
         if (r->flight->trips.count == 0 || ef_flight_broken(r->flight) || ef_interrupted())

@@ -318,6 +318,31 @@ static void poll_workers(ef_pool *pool, double seconds)
 
 /* ---- the pool ---- */
 
+/* The worker that is at a compilation; NULL: none is. */
+static worker *compiler_of(const ef_pool *pool, uint64_t id)
+{
+    for (unsigned i = 1; i < pool->workers; i++)
+        if (pool->worker[i].phase == PHASE_JOB && pool->worker[i].job.id == id)
+            return &pool->worker[i];
+    return NULL;
+}
+
+bool ef_pool_compiles(const ef_pool *pool, uint64_t id)
+{
+    return compiler_of(pool, id) != NULL;
+}
+
+void ef_pool_abandon(ef_pool *pool, uint64_t id)
+{
+    worker *w = compiler_of(pool, id);
+    if (!w)
+        return;
+    ef_process_end(&w->process, NULL, 0);
+    json_decref(w->job.request);
+    w->job = (job){0};
+    start(pool, w);
+}
+
 static const char *const *copy_command(ef_arena *arena, const char *const *command)
 {
     size_t count = 0;

@@ -55,6 +55,10 @@ bool ef_pool_wait(ef_pool *pool, double seconds, ef_reply *reply);
 /* Forgets the jobs that wait, and the replies that nobody took. Workers finish what they are at; the replies to that
  * come all the same. */
 void ef_pool_drop(ef_pool *pool);
+/* Whether a worker is at this compilation. */
+bool ef_pool_compiles(const ef_pool *pool, uint64_t id);
+/* Ends a worker that is at it, for nobody wants it any more: another takes its place. There is no reply. */
+void ef_pool_abandon(ef_pool *pool, uint64_t id);
 /* Why there are no workers any more; NULL while there are. */
 const char *ef_pool_broken(const ef_pool *pool);
 /* What the measuring worker said of itself, or NULL while it has not; the pool's own. */

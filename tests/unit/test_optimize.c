@@ -58,6 +58,8 @@ static json_t *answer(const char *kind, const json_t *request)
                          "checked", 1, "kernel_us", strcmp(kind, "timed") == 0 ? 3.0 : 0.0, 2.0);
     if (strcmp(what, "compile") == 0) {
         bool original = strstr(text_of(request, "source"), MARK);
+        if (original && strstr(kind, "compiler"))
+            nap(strcmp(kind, "slow compiler") == 0 ? 0.5 : 1000);
         snprintf(path, sizeof path, "%s/%s.%s", text_of(request, "dir"), text_of(request, "key"),
                  original                                          ? "original"
                  : strstr(text_of(request, "source"), MARK_NARROW) ? "narrow"
@@ -512,6 +514,53 @@ static void test_resumed_failures(void **state)
     close_setting(&s);
 }
 
+/* Whose compilation was cancelled while it went on has the result of that one when it is launched again. */
+static void test_compiled_once(void **state)
+{
+    (void)state;
+    setting s = open_setting("slow compiler");
+    ef_families *families = few_families(&s);
+    ef_flight *flight = ready_flight(&s);
+    ef_trip launched = {.choice = families->list.at[0].start, .repeat = 1}, trip;
+    ef_flight_launch(flight, families, &launched);
+    assert_false(ef_flight_land(flight, families, 0.1, &trip));
+    ef_flight_cancel(flight);
+    ef_flight_launch(flight, families, &launched);
+    assert_true(ef_flight_land(flight, families, 10, &trip));
+    assert_true(isfinite(trip.us));
+    assert_int_equal(flight->number, 2); /* one compilation, one measurement */
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
+/* What nobody waits for any more does not hold up what comes after it. */
+static void test_loose_compilation(void **state)
+{
+    (void)state;
+    setting s = open_setting("endless compiler");
+    s.device.quiet = true;
+    ef_families *families = few_families(&s);
+    const ef_family *family = &families->list.at[0];
+    uint32_t other[64], changed = 0;
+    memcpy(other, family->start, family->graph->params.count * sizeof *other);
+    while (family->values[changed] < 2)
+        changed++;
+    other[changed] = (other[changed] + 1) % family->values[changed];
+    ef_flight *flight = ready_flight(&s);
+    ef_trip trip;
+    ef_flight_launch(flight, families, &(ef_trip){.choice = family->start, .repeat = 1});
+    assert_false(ef_flight_land(flight, families, 0.1, &trip));
+    ef_flight_cancel(flight);
+    ef_flight_launch(flight, families, &(ef_trip){.choice = other, .repeat = 1});
+    ef_flight_end_loose(flight);
+    assert_true(ef_flight_land(flight, families, 10, &trip));
+    assert_true(isfinite(trip.us) && trip.choice == other);
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
 static ef_trip only_trip(const char *worker)
 {
     ef_trip trip;
@@ -613,6 +662,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_early_narrow),
                                        cmocka_unit_test(test_guilty_kernel),
                                        cmocka_unit_test(test_resumed_failures),
+                                       cmocka_unit_test(test_compiled_once),
+                                       cmocka_unit_test(test_loose_compilation),
                                        cmocka_unit_test(test_exhausted),
                                        cmocka_unit_test(test_times),
                                        cmocka_unit_test(test_unprinted_kernel)};
