@@ -700,6 +700,23 @@ static void many_kernels_of_other_sizes_have_one_code(void **state)
     ef_ctx_free(ctx);
 }
 
+/* Every candidate is compiled with the support code: a header of thousands of functions took longer than most kernels.
+ */
+static void support_code_includes_little(void **state)
+{
+    static const char *const known[] = {"math", "stddef", "stdint", "string", "omp"};
+    ef_strbuf text = {0};
+    (void)state;
+    ef_codegen_c_runtime(&text);
+    for (unsigned i = 0; i < COUNT(known); i++) {
+        char line[40];
+        snprintf(line, sizeof line, "#include <%s.h>\n", known[i]);
+        assert_int_equal(count_of(text.text, line), 1);
+    }
+    assert_int_equal(count_of(text.text, "#include"), COUNT(known));
+    ef_strbuf_free(&text);
+}
+
 static ef_kgraph *graph_of_text(ef_ctx *ctx, const char *text)
 {
     ef_diag diag = {0};
@@ -1335,6 +1352,7 @@ int main(void)
         cmocka_unit_test(long_chains_take_no_time),
         cmocka_unit_test(equal_kernels_have_one_code),
         cmocka_unit_test(many_kernels_of_other_sizes_have_one_code),
+        cmocka_unit_test(support_code_includes_little),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
         cmocka_unit_test(updates_are_computed_with_what_reads_them),
