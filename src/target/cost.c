@@ -49,7 +49,7 @@
                        * wait for each other … */
 #define TOGETHER 0.2  /* … and where others go on meanwhile */
 #define GATHERED 32.0 /* additions, of an element that is taken out of a tile in registers */
-#define AHEAD_US 2.0  /* of loads while the kernel before runs: as long as small ones take; others use the memory */
+#define AHEAD_US 0.8  /* that loads of inputs gain, at most, while the kernel before runs */
 #define PAD_ROWS 16.0 /* otherwise */
 #define PAD_COLUMNS 8.0
 
@@ -58,6 +58,7 @@ typedef struct {
     uint32_t buffer;
     double part;  /* of the tile's elements that are this buffer's */
     unsigned row; /* the dimension along which elements lie side by side in memory; EF_MAX_RANK: not known */
+    bool operand; /* of a product */
 } load;
 
 struct ef_cost {
@@ -132,6 +133,17 @@ static unsigned row_of(const ef_kgraph *g, const ef_knode *n, const ef_kbuffer *
     return EF_MAX_RANK;
 }
 
+static bool is_operand(const ef_cost *c, ef_kid id)
+{
+    for (uint32_t i = 0; i < c->operands.list.count; i++) {
+        const ef_kids *loads = &c->operands.list.at[i].loads;
+        for (uint32_t j = 0; j < loads->count; j++)
+            if (loads->at[j] == id)
+                return true;
+    }
+    return false;
+}
+
 static void add_load(ef_cost *c, ef_kid id)
 {
     ef_read reads[EF_MOST_READS];
@@ -141,7 +153,8 @@ static void add_load(ef_cost *c, ef_kid id)
             return;
     for (unsigned i = 0, count = ef_kernel_reads(c->g, c->k, id, reads); i < count; i++) {
         const ef_kbuffer *buffer = &c->g->buffers.at[reads[i].buffer];
-        ef_vec_push(&c->loads, ((load){id, reads[i].buffer, reads[i].part, row_of(c->g, n, buffer)}));
+        ef_vec_push(&c->loads,
+                    ((load){id, reads[i].buffer, reads[i].part, row_of(c->g, n, buffer), is_operand(c, id)}));
     }
 }
 
@@ -212,6 +225,7 @@ typedef struct {
     double trips[EF_K_MAX_LOOPS]; /* that are visited */
     bool unit;
     double latency[EF_K_MAX_LOOPS + 1]; /* of what it loads */
+    double copied_us; /* of operands that no loop loads: they go to shared memory one after the other */
     /* of one block */
     double sectors;                       /* bytes moved, in whole sectors */
     double lines;                         /* rows of tiles that are loaded, in lines of memory */
@@ -222,7 +236,7 @@ typedef struct {
     double matrix_us, lanes_us;           /* of the whole of a multiprocessor's units */
     double before_us;                     /* lanes_us of what stands before the loops */
     double repeated;                      /* so many warps do the same work */
-    double ahead;                         /* the part of blocks that load inputs while the kernel before them runs */
+    bool ahead;                           /* inputs are loaded already */
 } block;
 
 /* How often a block computes a node. */
@@ -316,43 +330,29 @@ static void request(block *b, const ef_knode *n, const load *l)
     b->lines += l->part * tile_bytes(b, n, l->buffer) * times(b, n) / fmin(along, LINE);
 }
 
-static void wait_for(block *b, const ef_knode *n, uint32_t buffer, unsigned row)
+static void wait_for(block *b, const ef_knode *n, const load *l)
 {
     double often;
     uint32_t place = ef_innermost(&b->sizes, n, &often);
-    double us = latency_us(b, n, buffer, row, along_of(b, n, buffer, row), place);
+    double us = latency_us(b, n, l->buffer, l->row, along_of(b, n, l->buffer, l->row), place);
     b->latency[place] = fmax(b->latency[place], us);
-    if (tile_bytes(b, n, buffer) * often < LEAST_COPY * THREADS * b->warps)
+    b->copied_us += b->unit && l->operand && place == EF_K_MAX_LOOPS ? us : 0;
+    if (tile_bytes(b, n, l->buffer) * often < LEAST_COPY * THREADS * b->warps)
         b->alone[place] = CACHED_US; /* it is read by many blocks */
-}
-
-/* How much of its inputs a kernel has loaded when it has waited for the one before it. */
-static double loaded_ahead(const block *b)
-{
-    double bytes = 0;
-    for (uint32_t i = 0; i < b->c->loads.count && b->ahead > 0; i++) {
-        const load *l = &b->c->loads.at[i];
-        const ef_kbuffer *buffer = &b->c->g->buffers.at[l->buffer];
-        double whole = (double)ef_sched_buffer(b->c->g, b->s, l->buffer) * ef_dtype_bytes((ef_dtype)buffer->dtype);
-        if (buffer->kind == EF_BUFFER_INPUT)
-            bytes += fmin(whole, b->blocks * l->part * tile_bytes(b, ef_kernel_node(b->c->k, l->id), l->buffer));
-    }
-    return bytes > 0 ? fmin(b->ahead, AHEAD_US * 1e-6 * b->c->target->memory / bytes) : 0;
 }
 
 static void count_moves(block *b)
 {
     const ef_cost *c = b->c;
-    double loaded = loaded_ahead(b);
     for (uint32_t i = 0; i < c->loads.count; i++) {
-        load l = c->loads.at[i];
-        const ef_knode *n = ef_kernel_node(c->k, l.id);
-        double ahead = c->g->buffers.at[l.buffer].kind == EF_BUFFER_INPUT ? loaded : 0;
-        if (l.part > RARELY && ahead < 1)
-            wait_for(b, n, l.buffer, l.row);
-        l.part *= 1 - ahead;
-        move_tile(b, n, l.buffer, l.part, l.row);
-        request(b, n, &l);
+        const load *l = &c->loads.at[i];
+        const ef_knode *n = ef_kernel_node(c->k, l->id);
+        if (b->ahead && c->g->buffers.at[l->buffer].kind == EF_BUFFER_INPUT)
+            continue;
+        move_tile(b, n, l->buffer, l->part, l->row);
+        request(b, n, l);
+        if (l->part > RARELY)
+            wait_for(b, n, l);
     }
     for (uint32_t i = 0; i < c->k->stores.count; i++) {
         const ef_knode *n = ef_kernel_node(c->k, c->k->stores.at[i].value);
@@ -491,6 +491,12 @@ static void count_operands(block *b, const ef_knode *product, const layout *l)
     }
 }
 
+/* Warps that have parts of a product of their own, where one is made of another. */
+static double dealt_out(double rows, double columns)
+{
+    return rows < fmin(columns, GROUP_ROWS) ? fmax(1, columns / PAD_COLUMNS) : fmax(1, rows / PAD_ROWS);
+}
+
 static void count_product(block *b, const ef_knode *n)
 {
     const ef_knode *x = ef_kernel_node(b->c->k, n->child[0]), *y = ef_kernel_node(b->c->k, n->child[1]);
@@ -503,8 +509,8 @@ static void count_product(block *b, const ef_knode *n)
     }
     double rate = b->c->target->matrix[x->dtype == EF_NUM ? EF_F16 : x->dtype] / b->c->target->units;
     if (b->unit && rate > 0) {
-        if (b->c->chained) /* Triton deals out rows alone to warps then, 16 each */
-            b->repeated = fmax(b->repeated, b->warps * PAD_ROWS / (batch * fmax(ef_padded(rows), PAD_ROWS)));
+        if (b->c->chained) /* Triton deals out rows alone to warps then, 16 each, or columns where these are more */
+            b->repeated = fmax(b->repeated, b->warps / (batch * dealt_out(ef_padded(rows), ef_padded(columns))));
         bool grouped = ef_padded(rows) >= GROUP_ROWS && b->warps >= WARPS_MATRIX;
         double work = 2 * batch * fmax(ef_padded(rows), PAD_ROWS) * fmax(ef_padded(columns), PAD_COLUMNS) *
                       fmax(ef_padded(depth), PAD_ROWS) * (x->dtype == EF_F32 ? 3 : 1);
@@ -555,7 +561,7 @@ static double begin_us(const block *b)
     double first = 0;
     for (uint32_t i = 0; i < b->c->k->loops.count; i++)
         first = fmax(first, b->sizes.unrolled[i] ? 0 : b->latency[i]);
-    return START_US + b->latency[EF_K_MAX_LOOPS] + first + b->step_us[EF_K_MAX_LOOPS] +
+    return START_US + fmax(b->latency[EF_K_MAX_LOOPS], b->copied_us) + first + b->step_us[EF_K_MAX_LOOPS] +
            b->before_us / fmin(1, b->warps / WARPS_FULL);
 }
 
@@ -632,16 +638,11 @@ static double norm(double a, double b, double c)
     return pow(pow(a, BOUNDS) + pow(b, BOUNDS) + pow(c, BOUNDS), 1 / BOUNDS);
 }
 
-double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
+/* With its inputs loaded before it begins to count, or not. */
+static double kernel_us(ef_cost *c, const ef_schedule *s, const ef_room *needed, bool ahead)
 {
     const ef_target *t = c->target;
-    ef_room needed = ef_room_of(c->g, s, c->number, t);
-    double over = ef_room_excess(&needed, t);
-    if (room)
-        *room = over;
-    if (over > 1)
-        return EF_COST_NEVER * over;
-    block b = {.c = c, .s = s, .repeated = 1, .blocks = (double)ef_sched_blocks(c->g, s, c->k)};
+    block b = {.c = c, .s = s, .repeated = 1, .blocks = (double)ef_sched_blocks(c->g, s, c->k), .ahead = ahead};
     b.warps = fmax(1, (double)ef_sched_value(c->g, s, c->number, EF_PARAM_WARPS));
     b.stages = fmax(1, (double)ef_sched_value(c->g, s, c->number, EF_PARAM_STAGES));
     b.unit = ef_sched_value(c->g, s, c->number, EF_PARAM_UNIT) != 0;
@@ -650,10 +651,9 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
     measure_loops(&b);
     double most = ceil(b.blocks / t->units); /* of one multiprocessor */
     double persist = (double)ef_sched_value(c->g, s, c->number, EF_PARAM_PERSIST);
-    double at_once = fmin(together(&b, &needed), most);
+    double at_once = fmin(together(&b, needed), most);
     at_once = persist > 0 ? fmin(at_once, persist) : at_once;
     double rounds = ceil(most / at_once);
-    b.ahead = loads_ahead(c->g, s, c->number) ? fmin(1, at_once * t->units / b.blocks) : 0;
     count_moves(&b);
     count_work(&b);
     double loads_us = fmax(b.sectors / t->unit_load, b.lines * ROW_CLOCKS / t->clock) * 1e6;
@@ -666,4 +666,18 @@ double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
     if (b.stages < 2) /* a block waits for its loads, then works */
         length += unit_us / at_once;
     return t->launch_us + begin + norm(unit_us, length, all_us);
+}
+
+double ef_cost_us(ef_cost *c, const ef_schedule *s, double *room)
+{
+    ef_room needed = ef_room_of(c->g, s, c->number, c->target);
+    double over = ef_room_excess(&needed, c->target);
+    if (room)
+        *room = over;
+    if (over > 1)
+        return EF_COST_NEVER * over;
+    double us = kernel_us(c, s, &needed, false);
+    if (!loads_ahead(c->g, s, c->number))
+        return us;
+    return fmax(us - AHEAD_US, kernel_us(c, s, &needed, true));
 }

@@ -15,7 +15,7 @@
  *     itself, however little it does;
  *   - rounds: the multiprocessor with the most blocks takes longest;
  *   - the launch.
- * What a kernel loads before it waits for the one before it (EF_PARAM_OVERLAP) is hidden, as far as that lasts.
+ * What a kernel loads before it waits for the one before it (EF_PARAM_OVERLAP) is hidden, for a short time.
  * Bounds of like length add up in part.
  * Schedules for which there is no room (room.h) cost EF_COST_NEVER or more: the more, the further off they are. */
 #ifndef EF_TARGET_COST_H
