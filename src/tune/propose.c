@@ -40,6 +40,7 @@
 #define LEAST_GAIN 0.2  /* … unless it is near that already: then this part less */
 #define UNKNOWN_GAIN 0.5
 #define ON_THE_MOVE 0.3 /* tries before the last one that helped count as this many in vain */
+#define FREAK 20.0      /* what takes so many times what it should is a fault of the schedule, as a failure is */
 #define HOPELESS 4u     /* failures, of a kernel that never worked … */
 #define MOST_SHRUNK 8u  /* … or so often less room was needed in vain */
 
@@ -512,9 +513,9 @@ double ef_tune_kernel_promise(ef_tune_kernel *k, const ef_tune_outlook *outlook)
 {
     ef_tune_kernel_survey(k);
     const ef_tune_points *p = &k->points;
-    double best = ef_tune_points_best(p), on_way = waiting(k);
-    if (!p->elites)
-        return k->estimate * outlook->off * FIRST_HOPE * (1 + WAITING * on_way + BLAMED * p->failed);
+    double best = ef_tune_points_best(p), on_way = waiting(k), expected = k->estimate * outlook->off;
+    if (!p->elites || (best > FREAK * expected && expected > 0))
+        return expected * FIRST_HOPE * (1 + WAITING * on_way + BLAMED * (p->failed + p->worked));
     double least = (1 - UNKNOWN_GAIN) * best;
     if (k->estimate > 0)
         least = fmin(FLOOR * k->estimate * outlook->low, (1 - LEAST_GAIN) * best);

@@ -714,6 +714,33 @@ static void test_broken_kernel(void **state)
     ef_tuner_free(tuner);
 }
 
+/* A family is not given up because a kernel's first schedules are far slower than they should be: others of it are
+ * tried. */
+static void test_freak_schedules(void **state)
+{
+    static const cost_table good = {{20, 20}}, better = {{2, 20}};
+    ef_tune_point point;
+    double best = INFINITY;
+    uint32_t asked = 0;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    add_costed(tuner, &good, 1, 2);
+    add_costed(tuner, &better, 3, 2);
+    for (int i = 0; i < 60; i++) {
+        double us[2], room;
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        for (uint32_t k = 0; k < 2; k++)
+            us[k] = table_cost(point.family ? &better : &good, k, point.choice, &room);
+        if (point.family == 1 && point.choice[1] > 8) /* what costs least is tried first */
+            us[0] = 450;
+        asked += point.family == 1;
+        best = fmin(best, us[0] + us[1]);
+        ef_tuner_tell(tuner, point.ticket, us[0] + us[1], us);
+    }
+    assert_true(asked > 20 && best < 30);
+    ef_tuner_free(tuner);
+}
+
 /* What shapes buffers makes another kernel of each, but one that is broken in several shapes is broken. */
 static void test_broken_in_every_shape(void **state)
 {
@@ -880,6 +907,7 @@ int main(void)
         cmocka_unit_test(test_blamed),
         cmocka_unit_test(test_broken_kernel),
         cmocka_unit_test(test_broken_in_every_shape),
+        cmocka_unit_test(test_freak_schedules),
         cmocka_unit_test(test_asks_ahead),
         cmocka_unit_test(test_finalists),
         cmocka_unit_test(test_promises_leave_room),
