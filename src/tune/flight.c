@@ -87,31 +87,6 @@ static void add_spent(ef_flight *f, const char *on, const json_t *reply)
     }
 }
 
-bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
-{
-    ef_reply reply;
-    if (f->ready)
-        return true;
-    if (!ef_pool_wait(f->pool, seconds, &reply))
-        return false;
-    if (reply.job == f->program_job && reply.status == EF_REPLY_FINE) {
-        double bandwidth = json_number_value(json_object_get(reply.json, "bandwidth"));
-        f->original_us = json_number_value(json_object_get(reply.json, "eager_us"));
-        f->floor_us = bandwidth > 0 ? f->bytes / bandwidth * 1e6 : 0;
-        f->estimated = json_is_true(json_object_get(reply.json, "estimated"));
-        f->draws = (uint32_t)json_array_size(json_object_get(reply.json, "eager_error"));
-        f->ready_at = ef_seconds();
-        add_spent(f, "program", reply.json);
-        f->ready = true;
-        /* A worker that takes the place of this one need not find that out again. */
-        json_object_set_new(f->program_request, "eager_us", json_real(f->original_us));
-    } else if (reply.job == f->program_job) {
-        ef_fail(diag, "the program cannot be measured: %s", reply.error);
-    }
-    json_decref(reply.json);
-    return f->ready;
-}
-
 /* ---- the store ---- */
 
 typedef struct {
@@ -199,6 +174,14 @@ const char *ef_flight_broken(const ef_flight *f)
     return ef_pool_broken(f->pool);
 }
 
+static char *copy_of(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = ef_xcalloc(size, 1);
+    memcpy(copy, text, size);
+    return copy;
+}
+
 /* Keeps the artifact of one of the fastest, in the place of a slower one. */
 static bool keep_artifact(ef_flight *f, ef_trip *t)
 {
@@ -210,12 +193,13 @@ static bool keep_artifact(ef_flight *f, ef_trip *t)
         }
         slowest = f->kept[i].us > slowest->us ? &f->kept[i] : slowest;
     }
-    if (slowest->artifact && slowest->source != t->source && slowest->us <= t->us)
+    bool same = slowest->artifact && slowest->source == t->source;
+    if (slowest->artifact && !same && slowest->us <= t->us)
         return false;
     if (slowest->artifact && strcmp(slowest->artifact, t->artifact) != 0)
         unlink(slowest->artifact);
     free(slowest->artifact);
-    *slowest = (ef_kept_artifact){t->source, t->us, t->artifact};
+    *slowest = (ef_kept_artifact){t->source, same && slowest->us == 0 ? 0 : t->us, t->artifact};
     t->artifact = NULL;
     return true;
 }
@@ -266,9 +250,7 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
     char key[32];
     double best_us = ef_flight_best_us(f), expected_us = fmax(best_us, t->check ? f->original_us : 0);
     double seconds = MEASURE_TIMEOUT_S + MEASURE_TIMES * 1e-6 * fmax(expected_us, best_us > 0 ? 0 : f->original_us);
-    size_t size = strlen(artifact) + 1;
-    char *copy = ef_xcalloc(size, 1);
-    snprintf(copy, size, "%s", artifact);
+    char *copy = copy_of(artifact);
     free(t->artifact);
     t->artifact = copy;
     seconds = t->most_s > 0 ? t->most_s : seconds;
@@ -324,7 +306,42 @@ static uint32_t unprinted(const ef_flight *f, const ef_family *family, const ef_
     return guilty;
 }
 
-/* What was cancelled while it was compiled is waited for again. */
+static bool print(const ef_flight *f, const ef_family *family, const ef_schedule *schedule, ef_strbuf *source,
+                  ef_diag *diag)
+{
+    if (!f->device->print(family->graph, schedule, ENTRY, source, diag))
+        return false;
+    if (f->device->print_timed && family->graph->kernels.count > 1)
+        f->device->print_timed(family->graph, schedule, ENTRY, source);
+    return true;
+}
+
+static uint64_t compile(ef_flight *f, const char *source)
+{
+    char key[32];
+    snprintf(key, sizeof key, "c%" PRIu64, f->number++);
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source, "entry",
+                                ENTRY, "dir", ef_pool_directory(f->pool));
+    add_device(f, request);
+    uint64_t job = ef_pool_compile(f->pool, request, COMPILE_TIMEOUT_S);
+    json_decref(request);
+    return job;
+}
+
+void ef_flight_compile(ef_flight *f, const ef_families *families, uint32_t family, const uint32_t *choice)
+{
+    ef_diag ignored = {0};
+    ef_strbuf source = {0};
+    ef_schedule schedule = ef_family_schedule(&families->list.at[family], choice);
+    if (print(f, &families->list.at[family], &schedule, &source, &ignored)) {
+        uint64_t hash = ef_hash(source.text, source.length);
+        ef_vec_push(&f->loose, ((ef_loose_compilation){hash, compile(f, source.text), true}));
+    }
+    ef_schedule_free(&schedule);
+    ef_strbuf_free(&source);
+}
+
+/* What is compiled already, ahead or before it was cancelled, is waited for. */
 static bool take_loose(ef_flight *f, ef_trip *t)
 {
     for (uint32_t i = 0; i < f->loose.count; i++)
@@ -341,7 +358,6 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     ef_trip t = *trip;
     ef_diag diag = {0};
     ef_strbuf source = {0};
-    char key[32];
     const ef_family *family = &families->list.at[t.family];
     ef_schedule schedule = ef_family_schedule(family, t.choice);
     t.narrow = ef_kgraph_is_narrow(family->graph);
@@ -352,9 +368,7 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     t.artifact = NULL;
     t.measuring = t.checked = t.late = t.no_room = false;
     t.guilty = UINT32_MAX;
-    bool printed = f->device->print(family->graph, &schedule, ENTRY, &source, &diag);
-    if (printed && f->device->print_timed && family->graph->kernels.count > 1)
-        f->device->print_timed(family->graph, &schedule, ENTRY, &source);
+    bool printed = print(f, family, &schedule, &source, &diag);
     if (!printed) {
         t.guilty = unprinted(f, family, &schedule);
         t.no_room = t.guilty != UINT32_MAX && diag.kind == EF_TOO_LARGE;
@@ -378,12 +392,7 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
     } else if (take_loose(f, &t)) {
         ef_vec_push(&f->trips, t);
     } else {
-        snprintf(key, sizeof key, "c%" PRIu64, f->number++);
-        json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source.text,
-                                    "entry", ENTRY, "dir", ef_pool_directory(f->pool));
-        add_device(f, request);
-        t.job = ef_pool_compile(f->pool, request, COMPILE_TIMEOUT_S);
-        json_decref(request);
+        t.job = compile(f, source.text);
         ef_vec_push(&f->trips, t);
     }
     ef_strbuf_free(&source);
@@ -442,16 +451,20 @@ static void refused(ef_flight *f, const ef_families *families, ef_trip *t, const
     land(f, families, t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
 }
 
-/* A reply to a compilation that nobody waits for. */
-static void drop_loose(ef_flight *f, const ef_reply *reply)
+/* A reply to a compilation that nobody waits for: what it made may be launched yet. */
+static void heard_loose(ef_flight *f, const ef_reply *reply)
 {
     const char *artifact = json_string_value(json_object_get(reply->json, "artifact"));
     for (uint32_t i = 0; i < f->loose.count; i++) {
         if (f->loose.at[i].job != reply->job)
             continue;
+        ef_trip t = {.source = f->loose.at[i].source, .us = f->loose.at[i].ahead ? 0 : INFINITY};
         f->loose.at[i] = f->loose.at[--f->loose.count];
+        add_spent(f, "compile", reply->json);
         if (artifact)
-            unlink(artifact);
+            t.artifact = copy_of(artifact);
+        if (t.artifact && !keep_artifact(f, &t))
+            drop_artifact(&t);
         return;
     }
 }
@@ -477,7 +490,34 @@ static void heard(ef_flight *f, const ef_families *families, const ef_reply *rep
             refused(f, families, &t, reply, status);
         return;
     }
-    drop_loose(f, reply);
+    heard_loose(f, reply);
+}
+
+bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
+{
+    ef_reply reply;
+    if (f->ready)
+        return true;
+    if (!ef_pool_wait(f->pool, seconds, &reply))
+        return false;
+    if (reply.job == f->program_job && reply.status == EF_REPLY_FINE) {
+        double bandwidth = json_number_value(json_object_get(reply.json, "bandwidth"));
+        f->original_us = json_number_value(json_object_get(reply.json, "eager_us"));
+        f->floor_us = bandwidth > 0 ? f->bytes / bandwidth * 1e6 : 0;
+        f->estimated = json_is_true(json_object_get(reply.json, "estimated"));
+        f->draws = (uint32_t)json_array_size(json_object_get(reply.json, "eager_error"));
+        f->ready_at = ef_seconds();
+        add_spent(f, "program", reply.json);
+        f->ready = true;
+        /* A worker that takes the place of this one need not find that out again. */
+        json_object_set_new(f->program_request, "eager_us", json_real(f->original_us));
+    } else if (reply.job == f->program_job) {
+        ef_fail(diag, "the program cannot be measured: %s", reply.error);
+    } else {
+        heard_loose(f, &reply);
+    }
+    json_decref(reply.json);
+    return f->ready;
 }
 
 bool ef_flight_land(ef_flight *f, const ef_families *families, double seconds, ef_trip *trip)
@@ -504,9 +544,12 @@ void ef_flight_cancel(ef_flight *f)
     for (uint32_t i = 0; i < f->trips.count; i++) {
         const ef_trip *t = &f->trips.at[i];
         if (!t->measuring && ef_pool_compiles(f->pool, t->job))
-            ef_vec_push(&f->loose, ((ef_loose_compilation){t->source, t->job}));
+            ef_vec_push(&f->loose, ((ef_loose_compilation){t->source, t->job, false}));
         free(t->artifact);
     }
+    for (uint32_t i = f->loose.count; i-- > 0;) /* what waits for a worker is forgotten */
+        if (!ef_pool_compiles(f->pool, f->loose.at[i].job))
+            f->loose.at[i] = f->loose.at[--f->loose.count];
     f->trips.count = f->landed.count = f->known.count = 0;
     ef_pool_drop(f->pool);
 }

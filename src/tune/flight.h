@@ -41,16 +41,17 @@ typedef struct {
     uint32_t guilty;
 } ef_known_source;
 
-/* One of the fastest, which need not be compiled again to be measured once more. */
+/* One of the fastest, which need not be compiled again to be measured once more; or what was compiled ahead. */
 typedef struct {
     uint64_t source;
-    double us;
+    double us; /* 0: no faster one takes its place */
     char *artifact;
 } ef_kept_artifact;
 
 /* A compilation that nobody waits for. */
 typedef struct {
     uint64_t source, job;
+    bool ahead; /* what it makes is kept */
 } ef_loose_compilation;
 
 #define EF_FLIGHT_KEEPS 6u
@@ -64,7 +65,7 @@ typedef struct {
     EF_VEC(ef_trip) trips;  /* on the way */
     EF_VEC(ef_trip) landed; /* not handed out yet */
     EF_VEC(ef_known_source) known;
-    EF_VEC(ef_loose_compilation) loose; /* of what was cancelled */
+    EF_VEC(ef_loose_compilation) loose; /* of what was cancelled, or is to be launched */
     uint64_t number, program_job, measured, failed;
     json_t *program_request;
     json_t *spent;  /* seconds of workers by what they did, by what it was spent on */
@@ -93,6 +94,8 @@ void ef_flight_recall(ef_flight *flight, const ef_families *families, uint32_t f
 
 bool ef_flight_has_room(const ef_flight *flight);
 void ef_flight_launch(ef_flight *flight, const ef_families *families, const ef_trip *trip);
+/* Compiles ahead what is to be launched, once or more often: while the program is prepared, say. */
+void ef_flight_compile(ef_flight *flight, const ef_families *families, uint32_t family, const uint32_t *choice);
 /* The next candidate that has landed; false when none does within `seconds`. */
 bool ef_flight_land(ef_flight *flight, const ef_families *families, double seconds, ef_trip *trip);
 /* Whether it was printed before its family was widened: its time is not that of the family's code. Trips that are on

@@ -198,6 +198,8 @@ static bool prepare(run *r)
         ef_tune_space space = ef_family_space(&r->families->list.at[i]);
         ef_tuner_add(r->tuner, &space);
     }
+    if (r->device->measures_original && !r->flight->ready)
+        ef_flight_compile(r->flight, r->families, 0, r->families->list.at[0].start);
     ef_tuner_survey(r->tuner); /* now, while workers prepare */
     double until = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * budget, PREPARE_MOST_S);
     while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag))

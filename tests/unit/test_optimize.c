@@ -42,6 +42,19 @@ static const char *text_of(const json_t *request, const char *key)
     return value ? value : "";
 }
 
+/* Tells the other workers that something was compiled, or waits until it was. */
+static bool compiled_somewhere(bool here)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/compiled", getenv("TMPDIR"));
+    FILE *file = here ? fopen(path, "w") : NULL;
+    if (file)
+        fclose(file);
+    for (int i = 0; i < 1000 && access(path, F_OK) != 0; i++)
+        nap(0.01);
+    return access(path, F_OK) == 0;
+}
+
 static json_t *answer(const char *kind, const json_t *request)
 {
     const char *what = text_of(request, "do");
@@ -58,6 +71,8 @@ static json_t *answer(const char *kind, const json_t *request)
                          "checked", 1, "kernel_us", strcmp(kind, "timed") == 0 ? 3.0 : 0.0, 2.0);
     if (strcmp(what, "compile") == 0) {
         bool original = strstr(text_of(request, "source"), MARK);
+        if (strcmp(kind, "patient") == 0)
+            compiled_somewhere(true);
         if (original && strstr(kind, "compiler"))
             nap(strcmp(kind, "slow compiler") == 0 ? 0.5 : 1000);
         snprintf(path, sizeof path, "%s/%s.%s", text_of(request, "dir"), text_of(request, "key"),
@@ -69,6 +84,8 @@ static json_t *answer(const char *kind, const json_t *request)
     if (strcmp(what, "program") == 0 && strcmp(kind, "unknown") == 0)
         return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 0.0, "eager_error", 1e-7, "bandwidth", 0.0,
                          "estimated", 1);
+    if (strcmp(what, "program") == 0 && strcmp(kind, "patient") == 0 && !compiled_somewhere(false))
+        return json_pack("{s:b, s:s, s:s}", "ok", 0, "status", "exhausted", "error", "nothing is compiled");
     if (strcmp(what, "program") == 0)
         return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 5e6, "eager_error", 1e-7, "bandwidth",
                          1e10, "estimated", strcmp(kind, "measured") != 0 && strcmp(kind, "busy") != 0);
@@ -561,6 +578,33 @@ static void test_loose_compilation(void **state)
     close_setting(&s);
 }
 
+/* The program as it is is compiled while it is prepared, and is not compiled again however often it is launched. */
+static void test_compiled_ahead(void **state)
+{
+    (void)state;
+    setting s = open_setting("patient");
+    assert_true(optimum_of(&s, &(ef_optimize_options){.budget_s = 4, .compilers = 2, .limit = 3}).measured > 0);
+    ef_pool_free(s.pool);
+    ef_diag diag = {0};
+    ef_trip trip;
+    ef_families *families = few_families(&s);
+    s.pool = ef_device_pool(&s.device, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    ef_flight_compile(flight, families, 0, families->list.at[0].start);
+    while (!ef_flight_ready(flight, 1, &diag))
+        assert_false(diag.failed);
+    for (int i = 0; i < 3; i++) {
+        ef_flight_launch(flight, families, &(ef_trip){.choice = families->list.at[0].start, .repeat = 1});
+        assert_true(ef_flight_land(flight, families, 10, &trip));
+        assert_true(isfinite(trip.us));
+        ef_flight_cancel(flight);
+    }
+    assert_int_equal(flight->number, 4); /* one compilation, three measurements */
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
 static ef_trip only_trip(const char *worker)
 {
     ef_trip trip;
@@ -663,6 +707,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_guilty_kernel),
                                        cmocka_unit_test(test_resumed_failures),
                                        cmocka_unit_test(test_compiled_once),
+                                       cmocka_unit_test(test_compiled_ahead),
                                        cmocka_unit_test(test_loose_compilation),
                                        cmocka_unit_test(test_exhausted),
                                        cmocka_unit_test(test_times),
