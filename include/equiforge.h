@@ -325,7 +325,8 @@ typedef struct {
     uint32_t regions, distinct; /* parts that were optimised; how many of them differ by more than names */
     uint32_t externals;         /* calls of PyTorch that stay between them, whose time is in no sum */
     uint32_t kept;              /* distinct regions of which nothing could be measured (their workers did not start,
-                                 * say): PyTorch runs them as they are; their time is in no sum */
+                                 * say, or, with `unmeasured`, the budget was over before, by a tenth and two seconds):
+                                 * PyTorch runs them as they are; their time is in no sum */
     uint64_t kernels;
     uint64_t candidates; /* programs that the search found */
     uint64_t families;   /* execution structures among them that took part */

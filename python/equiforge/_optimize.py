@@ -199,7 +199,8 @@ def optimize(  # noqa: PLR0913, PLR0917
         the original: where nothing faster was found, or measured so in the end, it calls the original. What the
         device's memory is too short for is not compared, nor an original that fails; a warning says so. Its kernels
         compute no gradients: where these are wanted, it calls the original too (see `OptimizedModule`). Regions of
-        which nothing can be measured, because worker processes do not start, say, stay as they are; a warning says so.
+        which nothing can be measured, because worker processes do not start, say, or the budget is over, stay as they
+        are; a warning says so.
 
     Raises:
         TypeError: `module` is no module, or `args` no tuple.

@@ -15,6 +15,9 @@
 
 #define BUDGET_S 300
 #define TOO_LITTLE_S 2.0 /* a region with less of the budget is not searched: it is measured as it is */
+#define LEAST_S 1.0      /* … which takes this, about; with less for each the regions with the most work come first */
+#define LATE_SHARE 0.1   /* of the budget, by which the last region may begin late … */
+#define LATE_S 2.0       /* … and this */
 
 /* A program that stands in one or more steps. */
 typedef struct {
@@ -66,10 +69,22 @@ static void add_step(course *c, ef_plan_step *step, const ef_program *program)
     ef_vec_push(&c->programs, added);
 }
 
-static int by_weight(const void *a, const void *b)
+static int lightest_first(const void *a, const void *b)
 {
     double x = ((const distinct *)a)->weight, y = ((const distinct *)b)->weight;
     return (x > y) - (x < y);
+}
+
+static int heaviest_first(const void *a, const void *b)
+{
+    return lightest_first(b, a);
+}
+
+static void order_programs(course *c)
+{
+    bool hurried = c->budget < LEAST_S * c->programs.count;
+    if (c->programs.count)
+        qsort(c->programs.at, c->programs.count, sizeof *c->programs.at, hurried ? heaviest_first : lightest_first);
 }
 
 /* ---- doing it ---- */
@@ -100,6 +115,13 @@ static bool keep_original(course *c, distinct *d, const char *why)
     return true;
 }
 
+/* Whether nothing more is begun: PyTorch can run what is left. */
+static bool is_over(const course *c)
+{
+    double elapsed = ef_seconds() - c->start;
+    return c->options->unmeasured && elapsed > c->budget + LATE_SHARE * c->budget + LATE_S;
+}
+
 /* After a stop what is left is measured as it is, which a plan needs. */
 static bool optimize_one(course *c, distinct *d, double left_weight)
 {
@@ -107,6 +129,8 @@ static bool optimize_one(course *c, distinct *d, double left_weight)
     ef_diag diag = {0};
     if (c->hopeless)
         return keep_original(c, d, c->reason);
+    if (is_over(c))
+        return keep_original(c, d, "the budget was over before they were measured");
     ef_optimize_options options = *c->options;
     options.budget_s = left_weight > 0 ? left * d->weight / left_weight : left;
     options.plain = c->options->plain || c->stopped || options.budget_s < TOO_LITTLE_S;
@@ -195,8 +219,7 @@ ef_plan *ef_optimize_module(const ef_module *module, const ef_device *device, ef
     for (uint32_t i = 0; i < module->steps; i++)
         if (module->step[i].kind == EF_MS_REGION)
             add_step(&c, &c.plan->step[i], module->step[i].program);
-    if (c.programs.count)
-        qsort(c.programs.at, c.programs.count, sizeof *c.programs.at, by_weight);
+    order_programs(&c);
     bool fine = optimize_all(&c);
     if (fine && c.kept && c.kept == c.programs.count && !options->unmeasured)
         fine = ef_fail(diag, "%s", c.reason);

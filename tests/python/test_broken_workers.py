@@ -43,6 +43,32 @@ for line in sys.stdin.buffer:
 """
 
 
+# The same, of which each program takes at least a second.
+SLOW = """#!{python}
+import subprocess, sys, time
+worker = subprocess.Popen(["{worker}", *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+for line in sys.stdin.buffer:
+    time.sleep(b'"program"' in line)
+    worker.stdin.write(line)
+    worker.stdin.flush()
+    sys.stdout.buffer.write(worker.stdout.readline())
+    sys.stdout.flush()
+"""
+
+
+class Many(nn.Module):
+    """As many regions as widths, of other sizes each."""
+
+    def __init__(self, widths):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip([24, *widths], widths, strict=False))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.sort(torch.sin(layer(x)), -1)[0]
+        return x
+
+
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -95,6 +121,27 @@ def test_one_region_kills_its_worker(monkeypatch, tmp_path):
     assert sorted(region.language for region in fast.plan.regions) == ["c", "torch"]
     fast.__dict__["_keep_original"] = False
     assert difference(fast, module, (x,)) < 1e-5
+
+
+def test_no_time_for_all_regions(monkeypatch, tmp_path):
+    """Those with the most work are measured; the others are PyTorch's once the budget is over."""
+    proxy = tmp_path / "proxy"
+    proxy.write_text(SLOW.format(python=sys.executable, worker=BUILD / "equiforge"))
+    proxy.chmod(0o755)
+    monkeypatch.setenv("EQUIFORGE_WORKER", str(proxy))
+    widths = [16, 17, 18, 19, 300, 20, 21, 22, 23, 25]
+    module, x = Many(widths).eval().requires_grad_(False), torch.randn(4, 24)
+    fast, message = optimize(module, x, budget="1s")  # the last region begins after 3.1 s at most
+    languages = [region.language for region in fast.plan.regions]
+    assert 1 <= languages.count("c") <= 4, languages
+    assert f"{languages.count('torch')} of 10 distinct regions stay as they are: the budget was over" in message
+    assert "c" in {r.language for r in fast.plan.regions if "300" in r.program}
+    fast.__dict__["_keep_original"] = False
+    assert difference(fast, module, (x,)) < 1e-5
+    fast.save(tmp_path / "fast.efz")
+    assert difference(equiforge.load(tmp_path / "fast.efz", module), module, (x,)) < 1e-5
+    with sqlite3.connect(*tmp_path.glob("equiforge/store-*.db")) as store:
+        assert store.execute("SELECT count(*) FROM best").fetchone()[0] == 0
 
 
 def test_command_line_fails(monkeypatch, tmp_path):
