@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from equiforge._module import OptimizedModule
+
 ROOT = Path(__file__).resolve().parents[2]  # of a source tree
 TIMING_S = 1.5  # that calls are timed, cold ones and warm ones each: few of them where one takes long
 PR_SET_PDEATHSIG = 1
@@ -244,8 +246,8 @@ class Case:
             if label not in skipped:
                 self.baseline(label, make)
 
-    def product(self, target: str, budget: str, quiet: bool) -> None:
-        """Optimises the module, and measures and reports the result."""
+    def product(self, target: str, budget: str, quiet: bool, file: Path | None = None) -> None:
+        """Optimises the module, saves the result to a file, and measures and reports it."""
         from equiforge._optimize import optimize
 
         start = time.perf_counter()
@@ -253,10 +255,23 @@ class Case:
             progress = (lambda _: None) if quiet else None
             fast = optimize(self.module, self.inputs, target=target, budget=budget, progress=progress)
         elapsed = time.perf_counter() - start
+        if file:
+            with self.step("save"):
+                self.save(fast, file)
         with self.step("equiforge"):
             found = self.measure(Functional(fast, list(self.weights)))
         plan = fast.plan
         self.report({"product": found, "kernels": plan.kernels, "external": plan.external, "elapsed_s": elapsed})
+
+    def save(self, fast: OptimizedModule, file: Path) -> None:
+        """Without weights, which are random and may be gigabytes. Where it fails, which is said, there is no file: one
+        of an earlier run would pass for this one's."""
+        try:
+            fast.save(str(file), weights=False)
+        except EquiForgeError as problem:
+            with contextlib.suppress(OSError):
+                file.unlink()
+            print(f"bench: {self.workload.name}: {problem}", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -267,6 +282,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--budget", required=True)
     parser.add_argument("--skip", default="", metavar="NAME,…")
     parser.add_argument("--baselines", action="store_true")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="gets the optimised module")
     parser.add_argument("--quiet", action="store_true", help="no line that shows how the optimisation gets on")
     parser.add_argument("--parent", type=int, required=True, help="the process that starts this one")
     parser.add_argument("--report", type=int, required=True, help="file descriptor")
@@ -286,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         case = Case(arguments.name, arguments.device, report)
         case.baselines(arguments.skip.split(","))
         if not arguments.baselines:
-            case.product(arguments.target, arguments.budget, arguments.quiet)
+            case.product(arguments.target, arguments.budget, arguments.quiet, arguments.save)
     sys.stderr.flush()
     os._exit(0)  # all is told; what PyTorch does at its end takes a second or more
 

@@ -43,17 +43,24 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured of each case. `budget` is as the user wrote it."""
+    """What is measured of each case. `budget` is as the user wrote it; `save`: the folder that gets the optimised
+    modules, None: they are not kept."""
 
     target: str
     budget: str
     budget_s: float
     skip: tuple[str, ...] = ()
     baselines: bool = False  # alone
+    save: Path | None = None
+
+    def file(self, name: str) -> Path | None:
+        """That gets the optimised module of a case."""
+        return self.save / f"{name.replace('/', '_')}.efz" if self.save else None
 
     def covers(self, result: Result, models: Collection[str]) -> bool:
         """Whether a result has all that is wanted here, where devices of these models are; without any it counts
-        wherever it was measured. What memory that others held left no room for is wanted still."""
+        wherever it was measured. What memory that others held left no room for is wanted still, and so is a file."""
+        file = self.file(result["name"])
         short = {name for name, entry in result["baselines"].items() if entry.get("short")}
         return (
             "error" not in result
@@ -64,6 +71,7 @@ class Options:
             and result["budget_s"] == self.budget_s
             and set(result["skip"]) <= set(self.skip)
             and (self.baselines or "product_us" in result)
+            and (file is None or file.is_file())
         )
 
 
@@ -170,6 +178,8 @@ def case_command(name: str, options: Options, place: Place) -> list[str]:
     command += ["--device", "cpu" if place.visible is None else "cuda", "--budget", options.budget]
     command += ["--skip", ",".join(options.skip)]
     command += ["--baselines"] if options.baselines else []
+    file = options.file(name)
+    command += [f"--save={file}"] if file else []
     return command + (["--quiet"] if place.cpus is not None else [])
 
 

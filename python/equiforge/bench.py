@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--devices", type=devices, default=1, metavar="N|all", help="GPUs on which cases run side by side (1)")
     add("--limit", metavar="TIME", help="no case is begun that would not end within this")
     add("--results", type=Path, metavar="FILE", help="gets each result at once; what is there is not measured again")
+    add("--save", type=Path, metavar="FOLDER", help="gets each optimised module: NAME.efz, without weights")
     add("--baselines", action="store_true", help="measure the baselines only")
     add("--skip", type=texts, default=[], metavar="NAME,…", help="baselines to leave out")
     add("--plot", type=Path, metavar="FILE.svg", help="speed against the fastest baseline, drawn")
@@ -154,8 +156,22 @@ def check(arguments: argparse.Namespace) -> None:
             raise Usage(f"{path}: cannot be written: no such folder, or none to write to")
     if arguments.target != "auto" and arguments.target not in _native.targets():
         raise Usage(f"unknown target '{arguments.target}'; `equiforge targets` lists them")
-    if arguments.suite == ["search"] and (arguments.results or arguments.limit or arguments.plot):
-        raise Usage("--results, --limit and --plot are not for suite search")
+    if arguments.suite == ["search"] and (arguments.results or arguments.limit or arguments.plot or arguments.save):
+        raise Usage("--results, --limit, --plot and --save are not for suite search")
+    if arguments.save and arguments.baselines:
+        raise Usage("--save is not for --baselines, which optimise nothing")
+    if arguments.save:
+        folder(arguments.save)
+
+
+def folder(path: Path) -> None:
+    """Makes it where there is none. Usage when that fails, or no file can be written there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as problem:
+        raise Usage(f"{path}: no folder to write to: {problem.strerror}") from None
 
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
@@ -176,7 +192,8 @@ def wanted(arguments: argparse.Namespace) -> tuple[Options, float | None]:
         limit_s = seconds(arguments.limit, "a limit") if arguments.limit else None
     except EquiForgeError as problem:
         raise Usage(str(problem)) from None
-    return Options(arguments.target, arguments.budget, budget_s, tuple(arguments.skip), arguments.baselines), limit_s
+    skip, save = tuple(arguments.skip), arguments.save
+    return Options(arguments.target, arguments.budget, budget_s, skip, arguments.baselines, save), limit_s
 
 
 def measure(arguments: argparse.Namespace) -> int:

@@ -75,7 +75,7 @@ static const struct {
      "  --json             one JSON object\n"},
     {"bench", cli_bench,
      "bench [--suite NAME,...] [--only NAME,...] [--target T] [--budget TIME] [--devices N|all] [--limit TIME]\n"
-     "                [--results FILE] [--baselines] [--skip NAME,...] [--plot FILE.svg] [--json]\n"
+     "                [--results FILE] [--save FOLDER] [--baselines] [--skip NAME,...] [--plot FILE.svg] [--json]\n"
      "  Measures workloads against eager PyTorch, torch.compile and PyTorch's attention kernels. Needs PyTorch.\n",
      "  --suite NAME,...   programs, attention, layers, all of these, or search for the cost of searching (programs)\n"
      "  --only NAME,...    cases of these names or, where there is none, whose names contain them\n"
@@ -89,6 +89,9 @@ static const struct {
      "error,\n"
      "                     for the same target, budget, device and versions of EquiForge, PyTorch and Triton, is not\n"
      "                     measured again unless a baseline found too little memory beside other processes\n"
+     "  --save FOLDER      gets each optimised module before it is measured, without weights: lora/B1 is "
+     "lora_B1.efz; a\n"
+     "                     case whose file is not there is measured again whatever --results has\n"
      "  --baselines        measures the others only\n"
      "  --skip NAME,...    baselines to leave out\n"
      "  --plot FILE.svg    draws speed against the fastest baseline\n"

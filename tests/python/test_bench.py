@@ -48,6 +48,11 @@ def test_usage():
         (("--budget", "soon"), "a budget is a time like"),
         (("--results", "/nowhere/results"), "/nowhere/results: cannot be written"),
         (("--plot", "/"), "/: cannot be written"),
+        (("--save", "/dev/null"), "/dev/null: no folder to write to: File exists"),
+        (("--save", "/dev/null/a"), "/dev/null/a: no folder to write to: Not a directory"),
+        (("--save", "/proc"), "/proc: no folder to write to: "),
+        (("--save", "/nowhere", "--baselines"), "--save is not for --baselines"),
+        (("--suite", "search", "--save", "/nowhere"), "not for suite search"),
     ],
 )
 def test_bad_arguments(arguments, words, capsys):

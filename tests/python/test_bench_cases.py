@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import BUILD, ROOT
 
-from equiforge import _bench_case, _bench_run, _cuda, _timing, bench
+import equiforge
+from equiforge import _bench_case, _bench_run, _cuda, _optimize, _timing, bench
 from equiforge._bench_run import Options, Place, Results, Runner
 
 # NAME … --report FD, with FAKE in the environment: {NAME: what it does}, and a folder for what is seen of it.
@@ -39,6 +40,8 @@ with open(os.environ["SEEN"], "a") as seen:
     if how.get("child"):
         saw(child=child.pid)
     time.sleep(how.get("sleep", 0))
+    for file in [x.partition("=")[2] for x in sys.argv if x.startswith("--save=")] * (not how.get("unsaved")):
+        open(file, "w").close()
     if how.get("kill"):
         os.kill(os.getpid(), 9)
     if "--baselines" not in sys.argv:
@@ -349,6 +352,97 @@ def test_what_follows_a_line_that_was_cut_off_counts(tmp_path, monkeypatch, caps
         results.add({**whole, "name": "after"})
         results.add({**whole, "name": "last"})
         assert list(Results(tmp_path / str(size)).found) == ["before", "after", "last"]
+
+
+# ---- files of optimised modules ----
+
+
+def test_cases_whose_file_is_missing_are_measured_again(fake, capsys, tmp_path):
+    file, folder = tmp_path / "results.jsonl", tmp_path / "a" / "b"
+    save = ("--target", "cpu", "--save", folder)
+    assert measured_again(fake, capsys, file, *save[:2])
+    assert measured_again(fake, capsys, file, *save) and os.listdir(folder) == ["lora_B8.efz"]
+    assert not measured_again(fake, capsys, file, *save)
+    assert not measured_again(fake, capsys, file, *save[:2])
+    (folder / "lora_B8.efz").unlink()
+    fake.does(every={"unsaved": True})
+    assert measured_again(fake, capsys, file, *save) and measured_again(fake, capsys, file, *save)
+    assert not measured_again(fake, capsys, file, *save[:2])
+
+
+def test_each_case_has_a_file_of_its_own():
+    options = Options("cpu", "1s", 1.0, save=Path("folder"))
+    names = list(_bench_case.workloads().WORKLOADS)
+    assert options.file("mha_decode/B1") == Path("folder/mha_decode_B1.efz")
+    assert len(set(map(options.file, names))) == len(names)
+    assert Options("cpu", "1s", 1.0).file("mha_decode/B1") is None
+
+
+def test_saved_files_are_of_the_product(tmp_path):
+    """Other verbs take them."""
+
+    def equiforge_prints(*arguments: object) -> str:
+        command = [BUILD / "equiforge", *map(str, arguments)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    file = tmp_path / "modules" / "rmsnorm_linear_B1.efz"
+    case = ("--only", "rmsnorm_linear/B1", "--target", "cpu", "--budget", "5s", "--skip", "eager,compile", "--json")
+    (measured,) = json.loads(equiforge_prints("bench", *case, "--save", file.parent))["cases"]
+    assert list(measured["step_s"])[-3:] == ["optimize", "save", "equiforge"]
+    assert "parameters\n  g " in equiforge_prints("inspect", file)
+    assert "checked: yes" in equiforge_prints("explain", file)
+    module, inputs = _bench_case.workloads().workload("rmsnorm_linear/B1").make(small=True)
+    fast = equiforge.load(file, module)
+    assert fast.plan.kernels == measured["kernels"]
+    torch.testing.assert_close(fast(*inputs), module(*inputs), rtol=2e-2, atol=2e-2)
+
+
+class Optimized:
+    """Stands for an optimised module; `problem`: why it cannot be saved."""
+
+    plan = SimpleNamespace(kernels=1, external=[])
+
+    def __init__(self, problem: str = ""):
+        self.problem = problem
+
+    def save(self, path: str, weights: bool) -> None:
+        if self.problem:
+            raise equiforge.EquiForgeError(self.problem)
+        Path(path).write_text(str(weights))
+
+
+def product(monkeypatch, fast: Optimized, file: Path) -> list[dict]:
+    """What a case reports of a result that is this one."""
+    case = object.__new__(_bench_case.Case)
+    reports: list[dict] = []
+    case.report, case.module, case.inputs, case.weights = reports.append, None, [], {}
+    case.workload = SimpleNamespace(name="lora/B8")
+    monkeypatch.setattr(_optimize, "optimize", lambda *_, **__: fast)
+    case.product("cpu", "1s", quiet=True, file=file)
+    return reports
+
+
+def test_a_case_killed_in_measuring_has_its_file(tmp_path, monkeypatch):
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_bench_case.Case, "measure", killed)
+    with pytest.raises(KeyboardInterrupt):
+        product(monkeypatch, Optimized(), tmp_path / "a.efz")
+    assert (tmp_path / "a.efz").read_text() == "False"
+
+
+def test_what_cannot_be_saved_costs_the_file_only(tmp_path, monkeypatch, capsys):
+    """And leaves none of an earlier run."""
+    monkeypatch.setattr(_bench_case.Case, "measure", lambda *_: {"us": 1.0})
+    file = tmp_path / "a.efz"
+    file.write_text("earlier")
+    for _ in range(2):
+        reports = product(monkeypatch, Optimized("its results differ: not saved"), file)
+        assert reports[-1]["product"] == {"us": 1.0} and not file.exists()
+        assert capsys.readouterr().err == "bench: lora/B8: its results differ: not saved\n"
 
 
 # ---- limits ----
