@@ -50,24 +50,68 @@ static uint64_t key_of(const char *source, size_t length)
     return hash;
 }
 
+/* Where the library of a source is kept, and under which name it is made: one of this process's own, for others may be
+ * at the same. */
+typedef struct {
+    char directory[900], name[64], kept[1024], made[1024];
+} place;
+
+static bool find_place(const char *source, size_t length, place *p)
+{
+    if (!folder(p->directory, sizeof p->directory))
+        return false;
+    uint64_t key = key_of(source, length);
+    snprintf(p->name, sizeof p->name, "%016" PRIx64 ".%ld", key, (long)getpid());
+    snprintf(p->kept, sizeof p->kept, "%s/%016" PRIx64 ".so", p->directory, key);
+    snprintf(p->made, sizeof p->made, "%s/%s.so", p->directory, p->name);
+    return true;
+}
+
+static void move_in(const place *p)
+{
+    if (rename(p->made, p->kept) != 0)
+        unlink(p->made);
+}
+
 ef_library *ef_compiled(const char *source, size_t length, ef_diag *diag)
 {
-    char directory[900], name[64], kept[1024], made[1024];
-    if (!folder(directory, sizeof directory))
+    place p;
+    ef_diag inner = {0};
+    if (!find_place(source, length, &p))
         return ef_compile(source, length, &options, diag);
-    uint64_t key = key_of(source, length);
-    snprintf(kept, sizeof kept, "%s/%016" PRIx64 ".so", directory, key);
-    ef_library *library = access(kept, R_OK) == 0 ? ef_library_open(kept, NULL) : NULL;
+    ef_library *library = access(p.kept, R_OK) == 0 ? ef_library_open(p.kept, NULL) : NULL;
     if (library)
         return library;
-    /* Under a name of this process's own first: others may be at the same. */
-    snprintf(name, sizeof name, "%016" PRIx64 ".%ld", key, (long)getpid());
-    snprintf(made, sizeof made, "%s/%s.so", directory, name);
-    ef_diag inner = {0};
-    if (!ef_compile_to(source, length, &options, directory, name, &inner))
+    if (!ef_compile_to(source, length, &options, p.directory, p.name, &inner))
         return ef_compile(source, length, &options, diag);
-    library = ef_library_open(made, diag);
-    if (rename(made, kept) != 0)
-        unlink(made);
+    library = ef_library_open(p.made, diag);
+    move_in(&p);
     return library;
+}
+
+static bool copy_file(const char *from, const char *to)
+{
+    char chunk[65536];
+    FILE *in = fopen(from, "rb"), *out = in ? fopen(to, "wb") : NULL;
+    bool fine = out != NULL;
+    while (fine && !feof(in)) {
+        size_t n = fread(chunk, 1, sizeof chunk, in);
+        fine = !ferror(in) && fwrite(chunk, 1, n, out) == n;
+    }
+    if (in)
+        fclose(in);
+    if (out && fclose(out) != 0)
+        fine = false;
+    return fine;
+}
+
+void ef_compiled_keep(const char *source, size_t length, const char *path)
+{
+    place p;
+    if (!find_place(source, length, &p) || access(p.kept, R_OK) == 0)
+        return;
+    if (copy_file(path, p.made))
+        move_in(&p);
+    else
+        unlink(p.made);
 }

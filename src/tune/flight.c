@@ -20,7 +20,6 @@
 #define CALLS_S 0.5    /* timed calls of one candidate may take so long … */
 #define CALLS_TIMES 6. /* … and so many times the best */
 #define AHEAD 3u       /* compiled candidates that may wait to be measured, beside those that are being compiled */
-#define ENTRY "ef_candidate"
 
 /* ---- the program ---- */
 
@@ -260,8 +259,8 @@ static void send_to_measure(ef_flight *f, ef_trip *t, const char *artifact)
     int check = t->check ? t->check : best_us > 0 ? 1 : EF_CHECK_ALL;
     json_t *request =
         json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:b, s:i, s:f, s:f}", "do", "measure", "key", key, "artifact",
-                  artifact, "entry", ENTRY, "repeat", (int)t->repeat, "kernels", !t->check, "hiding", t->hiding,
-                  "against", t->check > 0, "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
+                  artifact, "entry", EF_FLIGHT_ENTRY, "repeat", (int)t->repeat, "kernels", !t->check, "hiding",
+                  t->hiding, "against", t->check > 0, "check", check, "best_us", t->check ? 0.0 : best_us, "seconds",
                   t->seconds > 0 ? t->seconds : CALLS_S + CALLS_TIMES * 1e-6 * best_us);
     t->measuring = true;
     t->job = ef_pool_measure(f->pool, request, seconds);
@@ -299,7 +298,7 @@ static uint32_t unprinted(const ef_flight *f, const ef_family *family, const ef_
         ef_strbuf source = {0};
         for (uint32_t i = 0; i < other.count; i++)
             other.value[i] = family->owner[i] == k ? family->schedule.value[i] : schedule->value[i];
-        guilty = f->device->print(family->graph, &other, ENTRY, &source, &ignored) ? k : UINT32_MAX;
+        guilty = f->device->print(family->graph, &other, EF_FLIGHT_ENTRY, &source, &ignored) ? k : UINT32_MAX;
         ef_strbuf_free(&source);
     }
     ef_schedule_free(&other);
@@ -309,10 +308,10 @@ static uint32_t unprinted(const ef_flight *f, const ef_family *family, const ef_
 static bool print(const ef_flight *f, const ef_family *family, const ef_schedule *schedule, ef_strbuf *source,
                   ef_diag *diag)
 {
-    if (!f->device->print(family->graph, schedule, ENTRY, source, diag))
+    if (!f->device->print(family->graph, schedule, EF_FLIGHT_ENTRY, source, diag))
         return false;
     if (f->device->print_timed && family->graph->kernels.count > 1)
-        f->device->print_timed(family->graph, schedule, ENTRY, source);
+        f->device->print_timed(family->graph, schedule, EF_FLIGHT_ENTRY, source);
     return true;
 }
 
@@ -321,7 +320,7 @@ static uint64_t compile(ef_flight *f, const char *source)
     char key[32];
     snprintf(key, sizeof key, "c%" PRIu64, f->number++);
     json_t *request = json_pack("{s:s, s:s, s:s, s:s, s:s}", "do", "compile", "key", key, "source", source, "entry",
-                                ENTRY, "dir", ef_pool_directory(f->pool));
+                                EF_FLIGHT_ENTRY, "dir", ef_pool_directory(f->pool));
     add_device(f, request);
     uint64_t job = ef_pool_compile(f->pool, request, COMPILE_TIMEOUT_S);
     json_decref(request);
@@ -339,6 +338,18 @@ void ef_flight_compile(ef_flight *f, const ef_families *families, uint32_t famil
     }
     ef_schedule_free(&schedule);
     ef_strbuf_free(&source);
+}
+
+const char *ef_flight_artifact(const ef_flight *f, const ef_families *families, uint32_t family, const uint32_t *choice)
+{
+    ef_diag ignored = {0};
+    ef_strbuf source = {0};
+    ef_schedule schedule = ef_family_schedule(&families->list.at[family], choice);
+    bool printed = print(f, &families->list.at[family], &schedule, &source, &ignored);
+    const char *artifact = printed ? kept_artifact(f, ef_hash(source.text, source.length)) : NULL;
+    ef_schedule_free(&schedule);
+    ef_strbuf_free(&source);
+    return artifact;
 }
 
 /* What is compiled already, ahead or before it was cancelled, is waited for. */

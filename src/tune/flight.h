@@ -55,6 +55,7 @@ typedef struct {
 } ef_loose_compilation;
 
 #define EF_FLIGHT_KEEPS 6u
+#define EF_FLIGHT_ENTRY "ef_program" /* of what is printed */
 
 typedef struct {
     const ef_device *device;
@@ -96,6 +97,9 @@ bool ef_flight_has_room(const ef_flight *flight);
 void ef_flight_launch(ef_flight *flight, const ef_families *families, const ef_trip *trip);
 /* Compiles ahead what is to be launched, once or more often: while the program is prepared, say. */
 void ef_flight_compile(ef_flight *flight, const ef_families *families, uint32_t family, const uint32_t *choice);
+/* The compiled candidate, while the flight lives; NULL: it is not kept. */
+const char *ef_flight_artifact(const ef_flight *flight, const ef_families *families, uint32_t family,
+                               const uint32_t *choice);
 /* The next candidate that has landed; false when none does within `seconds`. */
 bool ef_flight_land(ef_flight *flight, const ef_families *families, double seconds, ef_trip *trip);
 /* Whether it was printed before its family was widened: its time is not that of the family's code. Trips that are on

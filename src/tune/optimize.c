@@ -13,6 +13,7 @@
 #include "support/deepstack.h"
 #include "support/interrupt.h"
 #include "tune/canonical.h"
+#include "tune/compiled.h"
 #include "tune/flight.h"
 #include "tune/optimum.h"
 #include "tune/request.h"
@@ -471,6 +472,16 @@ static void keep(const run *r, bool settled, ef_store *store)
         ef_optimum_keep(r->out, store, r->hash, (ef_effort){budget, r->limited ? r->options->limit : 0});
 }
 
+/* What was measured is what will be called: it need not be compiled again. */
+static void keep_compiled(const run *r, const ef_trip *best)
+{
+    const char *artifact = r->device->backend == EF_BACKEND_C
+                               ? ef_flight_artifact(r->flight, r->families, best->family, best->choice)
+                               : NULL;
+    if (artifact)
+        ef_compiled_keep(r->out->source, strlen(r->out->source), artifact);
+}
+
 static bool finish(run *r, bool settled, ef_store *store)
 {
     ef_trip best;
@@ -503,6 +514,7 @@ static bool finish(run *r, bool settled, ef_store *store)
     o->elapsed_s = ef_seconds() - r->start;
     if (r->diag->failed || abandoned(r))
         return false;
+    keep_compiled(r, &best);
     keep(r, settled, store);
     return true;
 }

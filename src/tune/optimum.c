@@ -9,7 +9,6 @@
 
 #include "codegen/torch.h"
 
-#define ENTRY "ef_program"
 #define KEPT_ENTRY "region"
 #define DERIVE_S 20.0 /* at most */
 #define DERIVE_LEAST_S 0.5
@@ -43,11 +42,11 @@ void ef_optimum_describe(ef_optimum *o, const ef_families *families, const ef_tr
     const ef_family *family = &families->list.at[best->family];
     ef_strbuf source = {0}, text = {0}, program = {0}, reference = {0};
     ef_schedule schedule = ef_family_schedule(family, best->choice);
-    device->print(family->graph, &schedule, ENTRY, &source, diag);
+    device->print(family->graph, &schedule, EF_FLIGHT_ENTRY, &source, diag);
     ef_schedule_free(&schedule);
     ef_family_print(family, best->choice, &text);
     ef_family_program(families, best->family, &program);
-    o->entry = ENTRY;
+    o->entry = EF_FLIGHT_ENTRY;
     o->source = take(arena, &source);
     o->schedule = take(arena, &text);
     o->program = take(arena, &program);

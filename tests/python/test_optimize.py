@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -41,6 +43,29 @@ def test_workloads(name, tmp_path):
     assert difference(equiforge.load(tmp_path / "fast.efz"), module, inputs) < 5e-3
     command = [BUILD / "equiforge", "inspect", tmp_path / "fast.efz", "--json"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_winner_is_compiled_already(tmp_path, monkeypatch):
+    """What was measured is what is called: where compiled regions are kept nothing is compiled, until it is deleted."""
+    compiler, log, cache = tmp_path / "bin" / "cc", tmp_path / "compiled", tmp_path / "cache"
+    compiler.parent.mkdir()
+    line = f'case "$*" in */equiforge/native/*) echo "$*" >> {log};; esac'
+    compiler.write_text(f'#!/bin/sh\n{line}\nexec {shutil.which("cc")} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    module, inputs = workload("rmsnorm_mlp/B8").make(small=True)
+    fast = equiforge.optimize(module, inputs, budget="3s")
+    fast.__dict__["_keep_original"] = False
+    assert difference(fast, module, inputs) < 5e-3
+    kept = list(cache.glob("equiforge/native/*"))
+    assert len(kept) == len(fast.plan.regions)
+    assert not log.exists()
+    for path in kept:
+        path.unlink()
+    fast.save(tmp_path / "fast.efz")
+    assert difference(equiforge.load(tmp_path / "fast.efz", module), module, inputs) < 5e-3
+    assert len(log.read_text().splitlines()) == len(kept)
 
 
 def test_command_line_alone(tmp_path):

@@ -157,7 +157,7 @@ static void print_original(const ef_program *program, const ef_device *device)
         program, &(ef_families_options){.keep = 1, .backend = device->backend, .threads = device->threads}, &diag);
     ef_family *family = &families->list.at[0];
     ef_schedule schedule = ef_family_schedule(family, family->start);
-    assert_true(device->print(family->graph, &schedule, "ef_candidate", &original, &diag));
+    assert_true(device->print(family->graph, &schedule, EF_FLIGHT_ENTRY, &original, &diag));
     ef_schedule_free(&schedule);
     ef_families_free(families);
 }
