@@ -5,10 +5,11 @@
  *
  * A kernel takes what cost.h says times a factor of its own (a normal deviate of FACTOR in the logarithm), times one
  * that grows, differently for each kernel, with the distance of each parameter from a place drawn for it (BIAS: what
- * the model is wrong about systematically), times one of each schedule (SCATTER); all three times ERROR. So the best
- * schedule by cost is not the best. Some kernels never compile; one fails where it needs more than a part, drawn for
- * it, of what there is of registers or shared memory; one in WRONG schedules is wrong. All of that depends on the
- * kernel, the schedule and the seed alone.
+ * the model is wrong about systematically), times one of each schedule (SCATTER); all three times ERROR. What costs
+ * know nothing of, as the order of blocks, makes less of a difference (NEUTRAL: of kernels that were measured on an
+ * H200, 3 to 5 %). So the best schedule by cost is not the best. Some kernels never compile; one fails where it needs
+ * more than a part, drawn for it, of what there is of registers or shared memory; one in WRONG schedules is wrong. All
+ * of that depends on the kernel, the schedule and the seed alone.
  *
  * Time goes by as in a run: COMPILERS compile COMPILE_S a kernel that was not compiled before, one candidate after the
  * other is measured, MEASURE_S each, and so many more are asked ahead (flight.c). At the end the best few are compared
@@ -30,6 +31,7 @@
 #define FACTOR 0.25
 #define BIAS 0.3
 #define SCATTER 0.1
+#define NEUTRAL 0.3
 #define NOISE 0.01 /* of a measurement */
 #define WRONG 0.02
 #define BROKEN 0.04 /* of kernels */
@@ -80,12 +82,20 @@ static bool belongs(const ef_family *f, uint32_t kernel, uint32_t param)
     return f->owner[param] == kernel || f->uses[(size_t)kernel * f->graph->params.count + param];
 }
 
-/* Of a kernel and its schedule. */
-static uint64_t schedule_hash(const simulation *s, const ef_family *f, uint32_t kernel, const uint32_t *choice)
+static bool is_neutral(const ef_family *f, uint32_t param)
+{
+    ef_param_kind kind = f->graph->params.at[param].kind;
+    return kind == EF_PARAM_LOAD || kind == EF_PARAM_GROUP || kind == EF_PARAM_ORDER || kind == EF_PARAM_PERSIST ||
+           kind == EF_PARAM_OVERLAP;
+}
+
+/* Of a kernel and its schedule, or of what costs know of it. */
+static uint64_t schedule_hash(const simulation *s, const ef_family *f, uint32_t kernel, const uint32_t *choice,
+                              bool all)
 {
     uint64_t hash = ef_hash(&(uint64_t[]){f->identity[kernel], s->seed}, 16);
     for (uint32_t i = 0; i < f->graph->params.count; i++)
-        if (belongs(f, kernel, i))
+        if (belongs(f, kernel, i) && (all || !is_neutral(f, i)))
             hash = ef_hash(&(uint64_t[]){hash, choice[i]}, 16);
     return hash;
 }
@@ -96,7 +106,8 @@ static fate fate_of(const simulation *s, const sim_family *sf, uint32_t kernel, 
                     const ef_schedule *schedule)
 {
     const ef_family *f = sf->f;
-    uint64_t own = ef_hash(&(uint64_t[]){f->identity[kernel], s->seed}, 16), hash = schedule_hash(s, f, kernel, choice);
+    uint64_t own = ef_hash(&(uint64_t[]){f->identity[kernel], s->seed}, 16),
+             hash = schedule_hash(s, f, kernel, choice, true);
     ef_room room = ef_room_of(f->graph, schedule, kernel, f->target);
     double most = LEAST_ROOM + (MOST_ROOM - LEAST_ROOM) * uniform(own + 7);
     if (f != &s->families->list.at[0] && uniform(own + 8) < BROKEN)
@@ -111,13 +122,14 @@ static double kernel_us(const simulation *s, const sim_family *sf, uint32_t kern
 {
     const ef_family *f = sf->f;
     uint64_t own = ef_hash(&(uint64_t[]){f->identity[kernel], s->seed}, 16);
-    double factor = FACTOR * deviate(own) + SCATTER * deviate(schedule_hash(s, f, kernel, choice));
+    double factor = FACTOR * deviate(own) + SCATTER * deviate(schedule_hash(s, f, kernel, choice, false)) +
+                    NEUTRAL * SCATTER * deviate(schedule_hash(s, f, kernel, choice, true));
     for (uint32_t i = 0, number = 0; i < f->graph->params.count; i++) {
         if (!belongs(f, kernel, i) || f->values[i] < 2)
             continue;
         uint64_t param = own + 100 + 2 * number++;
         double away = (double)choice[i] / (f->values[i] - 1) - uniform(param);
-        factor += BIAS * fabs(deviate(param + 1)) * 2 * away * away;
+        factor += (is_neutral(f, i) ? NEUTRAL : 1) * BIAS * fabs(deviate(param + 1)) * 2 * away * away;
     }
     return ef_cost_us(sf->cost[kernel], schedule, NULL) * exp(s->error * factor);
 }
@@ -160,7 +172,7 @@ static trip launch(simulation *s, const ef_tune_point *point, double now)
     t.us = measure(s, point->family, point->choice, t.kernel_us, &t.guilty, &t.why);
     bool compiles = t.guilty == UINT32_MAX;
     for (uint32_t k = 0; k < kernels && (compiles || k <= t.guilty); k++) {
-        uint64_t hash = schedule_hash(s, f, k, point->choice);
+        uint64_t hash = schedule_hash(s, f, k, point->choice, true);
         int fresh;
         ef_intern_put(s->compiled, &hash, sizeof hash, &fresh);
         fresh_kernels += (uint32_t)fresh;
@@ -182,14 +194,10 @@ static void tell(simulation *s, const trip *t)
     s->failed += !isfinite(t->us);
     for (uint32_t k = 0; k < s->list[t->point.family].f->graph->kernels.count; k++)
         t->kernel_us[k] *= 1 + NOISE * deviate(hash + k + 1);
-#ifdef OLD_TUNER
-    ef_tuner_tell(s->tuner, t->point.ticket, t->us * noise, isfinite(t->us) ? t->kernel_us : NULL);
-#else
     if (isfinite(t->us))
         ef_tuner_tell(s->tuner, t->point.ticket, t->us * noise, t->kernel_us);
     else
         ef_tuner_fail(s->tuner, t->point.ticket, t->guilty, t->why == NO_ROOM);
-#endif
 }
 
 /* What is found when it ends now. */
@@ -199,11 +207,7 @@ static double finish(simulation *s)
     double us[FINALISTS], best = INFINITY, times[256];
     uint32_t guilty;
     fate why;
-#ifdef OLD_TUNER
-    uint32_t count = ef_tuner_top(s->tuner, FINALISTS, point, us);
-#else
     uint32_t count = ef_tuner_finalists(s->tuner, FINALISTS, point, us);
-#endif
     for (uint32_t i = 0; i < count; i++)
         best = fmin(best, measure(s, point[i].family, point[i].choice, times, &guilty, &why));
     return best;

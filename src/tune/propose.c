@@ -16,21 +16,23 @@
 #define PATTERN_SHARE 0.2 /* while the last step that helped was not taken again */
 
 /* Where there are costs: */
-#define WALK 240u       /* steps of the walk that looks for cheap schedules */
-#define CHEAP 24u       /* of them are kept */
-#define WARMTH 0.1      /* a step up by this part is taken once in e times */
-#define JUMP_SHARE 0.2  /* of steps: a parameter takes any value */
-#define DRAWS 24u       /* steps that are compared, beside the cheap ones */
-#define FREE_SHARE 0.1  /* of proposals: a draw, whatever it costs */
-#define NEAR 1.5        /* steps: how far a measurement says something of others */
-#define FARTHEST 3.0    /* steps of one parameter */
-#define DOUBT 0.3       /* of a cost, as a logarithm, where nothing near was measured */
-#define PRIOR 0.5       /* measurements, that all others together weigh */
-#define FAILED 0.7      /* what a failure adds to the logarithm of the times near it … */
-#define NO_ROOM 1.5     /* … and one for want of room to what needs as much */
-#define LESS_ROOM 0.85  /* of what failed for want of room is tried next, as long as nothing worked */
-#define MORE_ROOM 1.01  /* than what worked may be too much again */
-#define START_SLACK 1.1 /* the start is tried first when it costs so many times the cheapest at most */
+#define WALK 240u        /* steps of the walk that looks for cheap schedules */
+#define CHEAP 24u        /* of them are kept */
+#define WARMTH 0.1       /* a step up by this part is taken once in e times */
+#define JUMP_SHARE 0.2   /* of steps: a parameter takes any value */
+#define DRAWS 24u        /* steps that are compared, beside the cheap ones */
+#define FREE_SHARE 0.1   /* of proposals: a draw, whatever it costs */
+#define NEAR 1.5         /* steps: how far a measurement says something of others */
+#define FARTHEST 3.0     /* steps of one parameter */
+#define NEUTRAL 0.3      /* steps that one is of which costs do not depend: it matters less, by far, than tiles do */
+#define DOUBT 0.3        /* of a cost, as a logarithm, where nothing near was measured */
+#define LEAST_DOUBT 0.15 /* … and of every tiling that was not, however near others are */
+#define PRIOR 0.5        /* measurements, that all others together weigh */
+#define FAILED 0.7       /* what a failure adds to the logarithm of the times near it … */
+#define NO_ROOM 1.5      /* … and one for want of room to what needs as much */
+#define LESS_ROOM 0.85   /* of what failed for want of room is tried next, as long as nothing worked */
+#define MORE_ROOM 1.01   /* than what worked may be too much again */
+#define START_SLACK 1.1  /* the start is tried first when it costs so many times the cheapest at most */
 
 /* What it may come to: */
 #define FIRST_HOPE 0.75 /* of the estimate, of a kernel that was not measured … */
@@ -60,6 +62,7 @@ ef_tune_kernel *ef_tune_kernel_new(uint32_t params, const uint32_t *values, cons
     k->values = copy(values, params);
     k->start = copy(start, params);
     k->scratch = ef_xcalloc(params + 1, sizeof *k->scratch);
+    k->neutral = ef_xcalloc(params + 1, sizeof *k->neutral);
     k->estimate = estimate;
     k->judge = *judge;
     k->room_limit = INFINITY;
@@ -75,6 +78,7 @@ void ef_tune_kernel_free(ef_tune_kernel *k)
     free(k->values);
     free(k->start);
     free(k->scratch);
+    free(k->neutral);
     free(k->judge.choice);
     free(k->judge.place);
     ef_tune_points_free(&k->points);
@@ -264,10 +268,13 @@ static const uint32_t *cheap(const ef_tune_kernel *k, uint32_t number)
     return k->cheap.at + (size_t)number * k->params;
 }
 
-/* Keeps scratch if it is one of the cheapest. */
-static void keep(ef_tune_kernel *k, double us)
+/* Keeps scratch, what is neutral as it is in the start, if it is one of the cheapest. */
+static void keep(ef_tune_kernel *k)
 {
     uint32_t at = k->cheap_us.count, width = k->params;
+    for (uint32_t i = 0; i < width; i++)
+        k->scratch[i] = k->neutral[i] ? k->start[i] : k->scratch[i];
+    double room, us = cost_of(k, k->scratch, &room);
     if (us >= EF_TUNE_NEVER || (at == CHEAP && us >= k->cheap_us.at[at - 1]))
         return;
     for (uint32_t i = 0; i < at; i++)
@@ -288,6 +295,17 @@ static void keep(ef_tune_kernel *k, double us)
     k->cheap_us.at[at] = us;
 }
 
+/* Whether any value of a parameter makes a schedule cost something else. */
+static bool matters(ef_tune_kernel *k, const uint32_t *choice, uint32_t param)
+{
+    double room, us = cost_of(k, choice, &room);
+    begin_at(k, choice);
+    for (k->scratch[param] = 0; k->scratch[param] < k->values[param]; k->scratch[param]++)
+        if (cost_of(k, k->scratch, &room) != us)
+            return true;
+    return false;
+}
+
 /* A random walk from the start, downhill for the most part. The same for the same kernel. */
 void ef_tune_kernel_survey(ef_tune_kernel *k)
 {
@@ -299,11 +317,13 @@ void ef_tune_kernel_survey(ef_tune_kernel *k)
         k->estimate = cost_of(k, k->start, &room);
         return;
     }
+    for (uint32_t i = 0; i < k->params; i++)
+        k->neutral[i] = !matters(k, k->start, i);
     ef_rng rng = {ef_hash(k->values, k->params * sizeof *k->values)};
     uint32_t *here = copy(k->start, k->params);
     double us = cost_of(k, here, &room);
     begin_at(k, here);
-    keep(k, us);
+    keep(k);
     for (uint32_t i = 0; i < WALK; i++) {
         if (i == WALK / 2 && k->cheap_us.count) {
             us = k->cheap_us.at[0];
@@ -316,11 +336,11 @@ void ef_tune_kernel_survey(ef_tune_kernel *k)
         else
             step(k, &rng);
         double then = cost_of(k, k->scratch, &room);
-        keep(k, then);
         if (then < us * (1 - WARMTH * log(1 - ef_rng_unit(&rng)))) {
             us = then;
             memcpy(here, k->scratch, k->params * sizeof *here);
         }
+        keep(k);
     }
     free(here);
     k->estimate = k->cheap_us.count ? k->cheap_us.at[0] : EF_TUNE_NEVER;
@@ -333,7 +353,7 @@ static double likeness(const ef_tune_kernel *k, const uint32_t *x, const uint32_
 {
     double sum = 0;
     for (uint32_t i = 0; i < k->params; i++) {
-        double steps = fmin(fabs((double)x[i] - y[i]), FARTHEST);
+        double steps = fmin(fabs((double)x[i] - y[i]), FARTHEST) * (k->neutral[i] ? NEUTRAL : 1);
         sum += steps * steps;
     }
     return exp(-sum / (2 * NEAR * NEAR));
@@ -361,24 +381,38 @@ static double mean_miss(const ef_tune_kernel *k)
     return count > 0 ? sum / count : 0;
 }
 
+/* Whether they differ in what costs depend on. */
+static bool tiled_alike(const ef_tune_kernel *k, const uint32_t *x, const uint32_t *y)
+{
+    for (uint32_t i = 0; i < k->params; i++)
+        if (!k->neutral[i] && x[i] != y[i])
+            return false;
+    return true;
+}
+
 /* The logarithm of what a schedule may take, optimistically: its cost; the mean miss of what was measured, weighted by
  * how like it these are (and `mean`, the mean_miss, with a weight of its own); less a doubt that shrinks where much was
- * tried nearby; and more where it needs as much room as what failed for want of it. */
+ * tried nearby, and is small where only what is neutral differs; and more where it needs as much room as what failed
+ * for want of it. */
 static double score(const ef_tune_kernel *k, const uint32_t *choice, double mean)
 {
     double room, us = cost_of(k, choice, &room), sum = PRIOR * mean, weights = PRIOR, all = PRIOR;
+    bool tried = false;
     if (us >= EF_TUNE_NEVER || us <= 0)
         return INFINITY;
     for (uint32_t i = 0; i < k->points.time.count; i++) {
         double near = likeness(k, choice, ef_tune_points_choice(&k->points, i));
         bool failed = isinf(k->points.time.at[i].us) && k->cost.at[i].room < k->room_limit;
         all += k->points.time.at[i].open ? 0 : near;
+        tried = tried || (!k->points.time.at[i].open && tiled_alike(k, choice, ef_tune_points_choice(&k->points, i)));
         if (!failed && !has_miss(k, i))
             continue;
         sum += near * (failed ? mean + FAILED : miss(k, i));
         weights += near;
     }
-    return log(us) + sum / weights - DOUBT * sqrt(PRIOR / all) + (room >= k->room_limit ? NO_ROOM : 0);
+    double doubt = DOUBT * sqrt(PRIOR / all);
+    doubt = tried ? NEUTRAL * doubt : fmax(doubt, LEAST_DOUBT);
+    return log(us) + sum / weights - doubt + (room >= k->room_limit ? NO_ROOM : 0);
 }
 
 typedef struct {

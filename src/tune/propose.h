@@ -28,6 +28,7 @@ typedef struct {
 typedef struct {
     uint32_t params, *values, *start;
     uint32_t *scratch; /* a choice being made */
+    bool *neutral;     /* by parameter: costs do not depend on it, as far as is known */
     double size;       /* how many choices there are */
     double estimate;   /* of the best schedule, microseconds or whatever unit; 0: not known */
     ef_tune_judge judge;

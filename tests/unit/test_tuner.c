@@ -714,6 +714,48 @@ static void test_broken_kernel(void **state)
     ef_tuner_free(tuner);
 }
 
+static double tiling_cost(const void *user, uint32_t kernel, const uint32_t *choice, double *room)
+{
+    (void)user;
+    (void)kernel;
+    *room = 0.5;
+    return 10 + fabs((double)choice[0] - 5) + fabs((double)choice[1] - 5);
+}
+
+/* What costs know nothing of is not gone through before other tilings are tried, which cost a little more. */
+static void test_neutral_parameters(void **state)
+{
+    static const uint32_t values[5] = {10, 10, 5, 5, 8}, owner[5] = {0}, start[5] = {5, 5, 0, 0, 0};
+    static const bool uses[5] = {false};
+    static const uint64_t key[5] = {0};
+    bool seen[100] = {false};
+    uint32_t tilings = 0;
+    ef_tune_point point;
+    (void)state;
+    ef_tuner *tuner = ef_tuner_new(1);
+    ef_tuner_add(tuner, &(ef_tune_space){.params = 5,
+                                         .values = values,
+                                         .owner = owner,
+                                         .start = start,
+                                         .kernels = 1,
+                                         .identity = (const uint64_t[]){1},
+                                         .kernel_estimate = (const double[]){10},
+                                         .uses = uses,
+                                         .key = key,
+                                         .cost = tiling_cost});
+    for (int i = 0; i < 30; i++) {
+        double room;
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        bool *tiling = &seen[10 * point.choice[0] + point.choice[1]];
+        tilings += !*tiling;
+        *tiling = true;
+        double us = tiling_cost(NULL, 0, point.choice, &room);
+        ef_tuner_tell(tuner, point.ticket, us, &us);
+    }
+    assert_in_range(tilings, 5, 28);
+    ef_tuner_free(tuner);
+}
+
 /* A family is not given up because a kernel's first schedules are far slower than they should be: others of it are
  * tried. */
 static void test_freak_schedules(void **state)
@@ -908,6 +950,7 @@ int main(void)
         cmocka_unit_test(test_broken_kernel),
         cmocka_unit_test(test_broken_in_every_shape),
         cmocka_unit_test(test_freak_schedules),
+        cmocka_unit_test(test_neutral_parameters),
         cmocka_unit_test(test_asks_ahead),
         cmocka_unit_test(test_finalists),
         cmocka_unit_test(test_promises_leave_room),
