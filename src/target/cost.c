@@ -44,13 +44,15 @@
 #define GROUP_ROWS 64.0      /* rows of a product that four warps work on together, at the full rate */
 #define ALONE 0.6            /* of that rate, without */
 #define BOUNDS 5.0           /* bounds of like length add up, by this norm; much shorter ones are hidden */
-#define APART                                                                                                    \
-    0.75              /* of the lesser of matrix unit and lanes, where a multiprocessor has one block: its warps \
-                       * wait for each other … */
-#define TOGETHER 0.2  /* … and where others go on meanwhile */
-#define GATHERED 32.0 /* additions, of an element that is taken out of a tile in registers */
-#define AHEAD_US 0.8  /* that loads of inputs gain, at most, while the kernel before runs */
-#define PAD_ROWS 16.0 /* otherwise */
+#define APART                                                                                                     \
+    0.75               /* of the lesser of matrix unit and lanes, where a multiprocessor has one block: its warps \
+                        * wait for each other … */
+#define TOGETHER 0.2   /* … and where others go on meanwhile */
+#define GATHERED 32.0  /* additions, of an element that is taken out of a tile in registers */
+#define LONG_ROW 512.0 /* terms of a row that is computed by sums, where a product outside of the matrix unit … */
+#define TURNED_US 20.0 /* … has several of them: Triton deals them out to threads anew, one by one, and spills */
+#define AHEAD_US 0.8   /* that loads of inputs gain, at most, while the kernel before runs */
+#define PAD_ROWS 16.0  /* otherwise */
 #define PAD_COLUMNS 8.0
 
 typedef struct {
@@ -491,6 +493,17 @@ static void count_operands(block *b, const ef_knode *product, const layout *l)
     }
 }
 
+/* Whether an operand of a product is made of sums. */
+static bool is_derived(const ef_cost *c, const ef_knode *product)
+{
+    for (uint32_t i = 0; i < c->operands.list.count; i++) {
+        const ef_operand *o = &c->operands.list.at[i];
+        if (o->derived && ef_kernel_node(c->k, o->product) == product)
+            return true;
+    }
+    return false;
+}
+
 /* Warps that have parts of a product of their own, where one is made of another. */
 static double dealt_out(double rows, double columns)
 {
@@ -528,6 +541,8 @@ static void count_product(block *b, const ef_knode *n)
         add_step(b, n, PRODUCT_US * parts + (parts > 1 ? LATENCY_US * (1 + parts / fmax(1, b->stages - 1)) : 0));
         return;
     }
+    if (rows > 1 && depth >= LONG_ROW && is_derived(b->c, n))
+        add_step(b, n, TURNED_US);
     double terms = batch * ef_padded(rows) * ef_padded(columns) * ef_padded(depth);
     b->lanes_us += often * lanes_us(b, 3 * terms); /* spread over the lanes, multiplied, added */
     add_step(b, n, LATENCY_US * (ef_room_term_parts(terms, ef_padded(depth)) - 1)); /* each loads what it needs */
