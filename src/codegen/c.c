@@ -435,20 +435,15 @@ static void keep_function(printing *p, ef_c *c, uint32_t number, const char *bod
 static void print_code(const printing *p, uint32_t number)
 {
     const ef_c_function *f = &p->function[number];
-    ef_strbuf_printf(p->out, "EF_SHARED void %s_k%u_code(%s", p->name, number, f->parameters);
-    for (uint32_t i = 0; i < f->sizes; i++)
-        ef_strbuf_printf(p->out, "long size%u, ", i);
-    ef_strbuf_printf(p->out, "char *scratches, int threads)\n%s", f->body);
+    ef_strbuf_printf(p->out, "EF_SHARED void %s_k%u_code(%s%schar *scratches, int threads)\n%s", p->name, number,
+                     f->parameters, f->sizes, f->body);
 }
 
-/* The function of a kernel, which has the kernel's buffers from the program's. */
+/* The call of a kernel's code, with the kernel's buffers and sizes. */
 static void print_call(const printing *p, uint32_t number)
 {
     const ef_c_function *f = &p->function[number];
-    ef_strbuf_printf(p->out,
-                     "static void %s_k%u(void *const *in, void *const *out, char *work, char *scratches, int threads)\n"
-                     "{\n    (void)in, (void)out, (void)work;\n    %s_k%u_code(",
-                     p->name, number, p->name, f->like);
+    ef_strbuf_printf(p->out, "    %s_k%u_code(", p->name, f->like);
     for (uint32_t i = 0; i < f->buffers; i++) {
         const ef_kbuffer *b = &p->graph->buffers.at[f->buffer[i]];
         if (b->kind == EF_BUFFER_TEMP)
@@ -456,19 +451,28 @@ static void print_call(const printing *p, uint32_t number)
         else
             ef_strbuf_printf(p->out, "%s[%u], ", b->kind == EF_BUFFER_INPUT ? "in" : "out", b->index);
     }
-    for (uint32_t i = 0; i < f->sizes; i++)
-        ef_strbuf_printf(p->out, "%" PRIu64 ", ", f->size[i]);
-    ef_strbuf_puts(p->out, "scratches, threads);\n}\n\n");
+    ef_strbuf_printf(p->out, "%sscratches, threads);\n", f->arguments);
 }
 
-/* Code that several kernels have stands once, before the first of them. */
-static void print_functions(const printing *p)
+/* Code that several kernels have stands once; then all calls. `us`: what each kernel takes is wanted. */
+static void print_functions(const printing *p, uint64_t size)
 {
-    for (uint32_t i = 0; i < p->graph->kernels.count; i++) {
+    uint32_t count = p->graph->kernels.count;
+    for (uint32_t i = 0; i < count; i++)
         if (p->function[i].like == i)
             print_code(p, i);
+    ef_strbuf_printf(p->out,
+                     "EF_CALLS void %s_calls(void *const *in, void *const *out, char *work, int threads, double *us)\n"
+                     "{\n    char *const scratches = work + %" PRIu64 ";\n    double last = 0;\n"
+                     "    (void)in, (void)out, (void)scratches, (void)last, (void)threads, (void)us;\n",
+                     p->name, size);
+    if (count)
+        ef_strbuf_puts(p->out, "    if (us)\n        ef_lap(us, &last);\n");
+    for (uint32_t i = 0; i < count; i++) {
         print_call(p, i);
+        ef_strbuf_printf(p->out, "    if (us)\n        ef_lap(us + %u, &last);\n", i);
     }
+    ef_strbuf_puts(p->out, "}\n\n");
 }
 
 static void print_kernel(printing *p, uint32_t number)
@@ -559,11 +563,11 @@ uint64_t ef_codegen_c(const ef_kgraph *g, const ef_schedule *s, const char *name
     for (uint32_t i = 0; i < g->kernels.count; i++)
         print_kernel(&p, i);
     ef_c_share(p.function, g->kernels.count, p.arena);
-    print_functions(&p);
-    ef_strbuf_printf(out, "void %s(void *const *in, void *const *out, char *work, int threads)\n{\n", name);
-    for (uint32_t i = 0; i < g->kernels.count; i++)
-        ef_strbuf_printf(out, "    %s_k%u(in, out, work, work + %" PRIu64 ", threads);\n", name, i, size);
-    ef_strbuf_puts(out, "}\n\n");
+    print_functions(&p, size);
+    ef_strbuf_printf(out,
+                     "void %s(void *const *in, void *const *out, char *work, int threads)\n{\n"
+                     "    %s_calls(in, out, work, threads, NULL);\n}\n\n",
+                     name, name);
     ef_arena_free(p.arena);
     free(p.function);
     free(p.offset);
@@ -574,17 +578,10 @@ uint64_t ef_codegen_c(const ef_kgraph *g, const ef_schedule *s, const char *name
     return size + p.scratch * s->threads + 64;
 }
 
-void ef_codegen_c_timed(const ef_kgraph *g, const ef_schedule *s, const char *name, ef_strbuf *out)
+void ef_codegen_c_timed(const ef_kgraph *g, const char *name, ef_strbuf *out)
 {
-    uint64_t *offset = ef_xcalloc(g->buffers.count + 1, sizeof *offset), size = ef_sched_plan(g, s, offset);
-    free(offset);
-    ef_strbuf_printf(
-        out, "\nvoid %s_timed(void *const *in, void *const *out, char *work, int threads, double *us)\n{\n", name);
-    ef_strbuf_puts(out, "    double start = omp_get_wtime(), now;\n");
-    for (uint32_t i = 0; i < g->kernels.count; i++)
-        ef_strbuf_printf(out,
-                         "    %s_k%u(in, out, work, work + %" PRIu64 ", threads);\n"
-                         "    now = omp_get_wtime();\n    us[%u] = 1e6 * (now - start);\n    start = now;\n",
-                         name, i, size, i);
-    ef_strbuf_printf(out, "}\nconst int %s_kernels = %" PRIu32 ";\n", name, g->kernels.count);
+    ef_strbuf_printf(out,
+                     "\nvoid %s_timed(void *const *in, void *const *out, char *work, int threads, double *us)\n{\n"
+                     "    %s_calls(in, out, work, threads, us);\n}\nconst int %s_kernels = %" PRIu32 ";\n",
+                     name, name, name, g->kernels.count);
 }

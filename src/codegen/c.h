@@ -22,6 +22,6 @@ uint64_t ef_codegen_c(const ef_kgraph *graph, const ef_schedule *schedule, const
  *     const int NAME_kernels;
  *
  * does the same as NAME and says what each kernel took. */
-void ef_codegen_c_timed(const ef_kgraph *graph, const ef_schedule *schedule, const char *name, ef_strbuf *out);
+void ef_codegen_c_timed(const ef_kgraph *graph, const char *name, ef_strbuf *out);
 
 #endif

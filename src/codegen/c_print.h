@@ -117,9 +117,9 @@ typedef struct {
     const char *body;
     uint32_t *buffer, buffers; /* of the kernel, in the order of the parameters */
     /* Set by ef_c_share: */
-    uint32_t like; /* the kernel whose function it calls, perhaps its own … */
-    uint32_t sizes;
-    uint64_t *size; /* … with these arguments size0, size1, … */
+    uint32_t like;         /* the kernel whose function it calls, perhaps its own … */
+    const char *arguments; /* … with these more arguments … */
+    const char *sizes;     /* … for these more parameters: of that function */
 } ef_c_function;
 /* Finds which of a program's functions, by kernel, are one. Changes the code of those that are one for several sizes.
  */

@@ -6,9 +6,8 @@
  *
  * Where there are many functions all the same, those that differ besides in sizes are one, which has the sizes as
  * arguments: a program of many layers, each of another width, is compiled in the time of a few. What compilers make of
- * constants only stays: divisors, the sizes of arrays (the largest of all) and what pragmas say. */
+ * constants only stays: divisors of whole numbers, the sizes of arrays (the largest of all) and what pragmas say. */
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +80,9 @@ static bool is_name(const char *text)
 /* ---- sizes in code ---- */
 
 /* What a number in code is: part of the code, the length of an array of elements of 4 or 8 bytes, what only has to be
- * large enough, or a size. */
-typedef enum { NO_SIZE, LENGTH_4, LENGTH_8, LARGEST, SIZE } number_kind;
+ * large enough, or a size, perhaps as an operand, as that of a mean. */
+typedef enum { NO_SIZE, LENGTH_4, LENGTH_8, LARGEST, SIZE, SIZE_F, SIZE_D } number_kind;
+static const char *const size_types[] = {[SIZE] = "long", [SIZE_F] = "float", [SIZE_D] = "double"};
 
 static bool follows(const char *code, const char *at, const char *text)
 {
@@ -90,12 +90,28 @@ static bool follows(const char *code, const char *at, const char *text)
     return (size_t)(at - code) >= length && strncmp(at - length, text, length) == 0;
 }
 
+/* Of a number with a point, an exponent or a suffix. What functions are called with stays: compilers know some values
+ * better than others, as powers. */
+static number_kind kind_of_operand(const char *code, const char *at, size_t length)
+{
+    static const char *const before[] = {"/ ", "* ", "+ ", "- ", "= "};
+    char last = at[length - 1];
+    bool operand = false;
+    for (unsigned i = 0; i < sizeof before / sizeof *before; i++)
+        operand = operand || follows(code, at, before[i]);
+    if (!operand || strchr("xX", at[1]))
+        return NO_SIZE;
+    return last == 'f' ? SIZE_F : isdigit((unsigned char)last) ? SIZE_D : NO_SIZE;
+}
+
 static number_kind kind_of(const char *code, const char *at, size_t length)
 {
     static const char array[] = "] __attribute__((aligned(";
+    if (!isdigit((unsigned char)*at))
+        return NO_SIZE;
     for (size_t i = 0; i < length; i++)
         if (!isdigit((unsigned char)at[i]))
-            return NO_SIZE;
+            return kind_of_operand(code, at, length);
     if (length > 18 || follows(code, at, "/ ") || follows(code, at, "% "))
         return NO_SIZE;
     if (follows(code, at, "SCRATCH = "))
@@ -119,8 +135,8 @@ static void print_form(const char *code, bool sizes, ef_intern *locals, ef_strbu
             continue;
         if (is_name(at) && is_local(at, length))
             ef_strbuf_printf(out, "$%u", ef_intern_put(locals, at, length, NULL));
-        else if (sizes && isdigit((unsigned char)*at) && kind_of(code, at, length) != NO_SIZE)
-            ef_strbuf_puts(out, "?");
+        else if (sizes && kind_of(code, at, length) != NO_SIZE)
+            ef_strbuf_printf(out, "?%u", kind_of(code, at, length));
         else
             ef_strbuf_add(out, at, length);
     }
@@ -146,61 +162,97 @@ typedef struct {
     EF_VEC(uint32_t) member; /* of all */
     uint32_t numbers;
     number_kind *kind;  /* by number */
-    uint64_t *value;    /* member * numbers + number */
+    ef_intern *texts;   /* of numbers */
+    uint32_t *value;    /* member * numbers + number: its text */
     uint32_t *argument; /* by number: which argument it is, EF_NONE: none */
     ef_intern *column;  /* values of arguments, by member */
+    ef_strbuf parameters;
 } family;
 
-static void read_numbers(const char *code, uint64_t *value, number_kind *kind, uint32_t *count)
+/* Adds the numbers of a function to the list; the first one's say what they are. */
+static uint32_t read_numbers(family *f, const char *code, uint32_t *value)
 {
-    *count = 0;
+    uint32_t count = 0;
     for (size_t length, done = 0; code[done]; done += length) {
         const char *at = code + done;
         length = next_length(at);
-        number_kind is = isdigit((unsigned char)*at) ? kind_of(code, at, length) : NO_SIZE;
-        if (is == NO_SIZE)
+        number_kind kind = kind_of(code, at, length);
+        if (kind == NO_SIZE)
             continue;
-        if (value)
-            value[*count] = strtoull(at, NULL, 10);
-        if (kind)
-            kind[*count] = is;
-        ++*count;
+        if (value) {
+            f->kind[count] = kind;
+            value[count] = ef_intern_put(f->texts, at, length, NULL);
+        }
+        count++;
     }
+    return count;
 }
 
 static void read_family(family *f)
 {
-    uint32_t members = f->member.count, count;
-    read_numbers(f->all[f->member.at[0]].body, NULL, NULL, &f->numbers);
+    uint32_t members = f->member.count;
+    f->numbers = read_numbers(f, f->all[f->member.at[0]].body, NULL);
     f->kind = ef_xcalloc(f->numbers + 1, sizeof *f->kind);
     f->argument = ef_xcalloc(f->numbers + 1, sizeof *f->argument);
     f->value = ef_xcalloc((size_t)members * f->numbers + 1, sizeof *f->value);
     for (uint32_t m = 0; m < members; m++)
-        read_numbers(f->all[f->member.at[m]].body, f->value + (size_t)m * f->numbers, f->kind, &count);
+        read_numbers(f, f->all[f->member.at[m]].body, f->value + (size_t)m * f->numbers);
+}
+
+static void print_text(const family *f, uint32_t text, ef_strbuf *out)
+{
+    size_t length;
+    const char *at = ef_intern_at(f->texts, text, &length);
+    ef_strbuf_add(out, at, length);
+}
+
+/* The member of which a number is the largest. */
+static uint32_t largest(const family *f, uint32_t number, uint64_t *value)
+{
+    uint32_t at = 0;
+    *value = 0;
+    for (uint32_t m = 0; m < f->member.count; m++) {
+        ef_strbuf text = {0};
+        print_text(f, f->value[(size_t)m * f->numbers + number], &text);
+        uint64_t own = strtoull(text.text, NULL, 10);
+        ef_strbuf_free(&text);
+        at = own > *value ? m : at;
+        *value = own > *value ? own : *value;
+    }
+    return at;
 }
 
 /* Finds the arguments: numbers that are equal in each of the functions are one. False: it would be too many, or the
  * arrays too large for a stack. */
 static bool find_arguments(family *f)
 {
-    uint32_t members = f->member.count;
-    uint64_t *column = ef_xcalloc(members + 1, sizeof *column), room = 0;
+    uint32_t members = f->member.count, *column = ef_xcalloc(members + 1, sizeof *column);
+    uint64_t room = 0, most = 0;
     for (uint32_t n = 0; n < f->numbers; n++) {
-        uint64_t least = UINT64_MAX, most = 0;
+        bool differ = false;
+        int fresh = 0;
+        f->argument[n] = EF_NONE;
         for (uint32_t m = 0; m < members; m++) {
             column[m] = f->value[(size_t)m * f->numbers + n];
-            least = column[m] < least ? column[m] : least;
-            most = column[m] > most ? column[m] : most;
+            differ = differ || column[m] != column[0];
         }
-        f->argument[n] = EF_NONE;
+        if (f->kind[n] < SIZE) /* the first member's code is printed */
+            f->value[n] = column[largest(f, n, &most)];
+        else if (differ)
+            f->argument[n] = ef_intern_put(f->column, column, members * sizeof *column, &fresh);
         room += f->kind[n] == LENGTH_4 ? 4 * most : f->kind[n] == LENGTH_8 ? 8 * most : 0;
-        if (f->kind[n] == SIZE && least < most)
-            f->argument[n] = ef_intern_put(f->column, column, members * sizeof *column, NULL);
-        else
-            f->value[n] = most; /* of the first member, whose code is printed */
+        if (fresh)
+            ef_strbuf_printf(&f->parameters, "%s size%u, ", size_types[f->kind[n]], f->argument[n]);
     }
     free(column);
     return ef_intern_count(f->column) <= MOST_SIZES && room <= STACK_ROOM;
+}
+
+static const char *taken(ef_arena *arena, ef_strbuf *text)
+{
+    const char *copy = ef_arena_strndup(arena, text->text ? text->text : "", (unsigned)text->length);
+    ef_strbuf_free(text);
+    return copy;
 }
 
 /* The first member's code with arguments in place of sizes. */
@@ -212,30 +264,37 @@ static const char *print_general(const family *f, ef_arena *arena)
     for (size_t length, done = 0; code[done]; done += length) {
         const char *at = code + done;
         length = next_length(at);
-        if (!isdigit((unsigned char)*at) || kind_of(code, at, length) == NO_SIZE)
+        bool is_size = kind_of(code, at, length) != NO_SIZE;
+        if (!is_size)
             ef_strbuf_add(&out, at, length);
         else if (f->argument[n] != EF_NONE)
             ef_strbuf_printf(&out, "size%u", f->argument[n]);
         else
-            ef_strbuf_printf(&out, "%" PRIu64, f->value[n]);
-        n += isdigit((unsigned char)*at) && kind_of(code, at, length) != NO_SIZE;
+            print_text(f, f->value[n], &out);
+        n += is_size;
     }
-    const char *text = ef_arena_strndup(arena, out.text, (unsigned)out.length);
-    ef_strbuf_free(&out);
-    return text;
+    return taken(arena, &out);
+}
+
+/* What a function is called with, by member. */
+static const char *print_arguments(const family *f, uint32_t member, ef_arena *arena)
+{
+    ef_strbuf out = {0};
+    for (uint32_t i = 0; i < ef_intern_count(f->column); i++) {
+        print_text(f, ((const uint32_t *)ef_intern_at(f->column, i, NULL))[member], &out);
+        ef_strbuf_puts(&out, ", ");
+    }
+    return taken(arena, &out);
 }
 
 static void become_one(family *f, ef_arena *arena)
 {
-    uint32_t count = ef_intern_count(f->column), first = f->member.at[0];
+    uint32_t first = f->member.at[0];
     f->all[first].body = print_general(f, arena);
+    f->all[first].sizes = taken(arena, &f->parameters);
     for (uint32_t m = 0; m < f->member.count; m++) {
-        ef_c_function *one = &f->all[f->member.at[m]];
-        one->like = first;
-        one->sizes = count;
-        one->size = ef_arena_alloc(arena, (count + 1) * sizeof *one->size);
-        for (uint32_t i = 0; i < count; i++)
-            one->size[i] = ((const uint64_t *)ef_intern_at(f->column, i, NULL))[m];
+        f->all[f->member.at[m]].like = first;
+        f->all[f->member.at[m]].arguments = print_arguments(f, m, arena);
     }
 }
 
@@ -245,10 +304,13 @@ static void generalise(ef_c_function *all, family *f, ef_arena *arena)
         return;
     f->all = all;
     f->column = ef_intern_new();
+    f->texts = ef_intern_new();
     read_family(f);
     if (find_arguments(f))
         become_one(f, arena);
     ef_intern_free(f->column);
+    ef_intern_free(f->texts);
+    ef_strbuf_free(&f->parameters);
     free(f->kind);
     free(f->value);
     free(f->argument);
@@ -266,6 +328,7 @@ void ef_c_share(ef_c_function *all, uint32_t count, ef_arena *arena)
         uint32_t form = form_of(&all[i], false, forms, &fresh);
         first[form] = fresh ? i : first[form];
         all[i].like = equal[i] = first[form];
+        all[i].sizes = all[i].arguments = "";
     }
     if (ef_intern_count(forms) > MANY) {
         for (uint32_t i = 0; i < count; i++)
@@ -276,8 +339,7 @@ void ef_c_share(ef_c_function *all, uint32_t count, ef_arena *arena)
         for (uint32_t i = 0; i < count; i++) {
             const ef_c_function *own = &all[equal[i]];
             all[i].like = own->like;
-            all[i].size = own->size;
-            all[i].sizes = own->sizes;
+            all[i].arguments = own->arguments;
         }
     }
     for (uint32_t i = 0; i < count; i++)

@@ -26,7 +26,7 @@ struct ef_device {
     bool (*print)(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out,
                   ef_diag *diag);
     /* Appends to it what times its kernels; NULL: the workers can do that without. */
-    void (*print_timed)(const ef_kgraph *graph, const ef_schedule *schedule, const char *entry, ef_strbuf *out);
+    void (*print_timed)(const ef_kgraph *graph, const char *entry, ef_strbuf *out);
     /* The tensor-level program in the form from which its workers make references. */
     bool (*reference)(const ef_program *program, const char *entry, ef_strbuf *out, ef_diag *diag);
     uint32_t threads; /* of a CPU; else 0 */

@@ -311,7 +311,7 @@ static bool print(const ef_flight *f, const ef_family *family, const ef_schedule
     if (!f->device->print(family->graph, schedule, EF_FLIGHT_ENTRY, source, diag))
         return false;
     if (f->device->print_timed && family->graph->kernels.count > 1)
-        f->device->print_timed(family->graph, schedule, EF_FLIGHT_ENTRY, source);
+        f->device->print_timed(family->graph, EF_FLIGHT_ENTRY, source);
     return true;
 }
 
