@@ -705,6 +705,149 @@ static void many_kernels_of_other_sizes_have_one_code(void **state)
     ef_ctx_free(ctx);
 }
 
+/* ---- functions for several sizes: what is as large as the largest of them ---- */
+
+/* A program as C, with blocks of one element and whole tiles: in `code`, which is to be compiled. */
+static test_case whole_tiles(ef_ctx *ctx, const ef_strbuf *text)
+{
+    ef_diag diag = {0};
+    test_case t = {.ctx = ctx, .program = ef_program_parse(ctx, text->text, text->length, "sizes", &diag)};
+    if (!t.program)
+        fail_msg("%s", diag.text);
+    t.graph = ef_kgraph_new(t.program, &diag);
+    t.schedule = ef_schedule_default(t.graph, EF_BACKEND_C, BATCH_THREADS);
+    for (uint32_t i = 0; i < t.schedule.count; i++)
+        if (t.graph->params.at[i].kind == EF_PARAM_TILE)
+            t.schedule.value[i] = ef_axis_level(t.graph->params.at[i].axis) == 0 ? 1 : 1000000;
+    t.number = batch_add(&code, t.graph, &t.schedule, "sizes");
+    return t;
+}
+
+static void free_sizes(test_case *t)
+{
+    batch_free(&code);
+    ef_oracle_free(t->oracle);
+    ef_schedule_free(&t->schedule);
+    ef_kgraph_free(t->graph);
+    ef_program_free(t->program);
+    ef_ctx_free(t->ctx);
+}
+
+/* How many functions a program's kernels have, which are as many as its outputs. */
+static unsigned functions_of(const ef_strbuf *text, unsigned outputs)
+{
+    test_case t = whole_tiles(ef_ctx_new(), text);
+    assert_int_equal(t.graph->kernels.count, outputs);
+    unsigned functions = count_of(code.source.text, "enum { SCRATCH");
+    free_sizes(&t);
+    return functions;
+}
+
+/* Rows that are summed one after the other. They are not in the order of their lengths: those on the stack, and those
+ * that are longer than it has room for, begin with the shortest. */
+static void print_rows(const unsigned *length, unsigned count, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "program rows\ndim m = 6\ninput y0: f32[m, 1]\n");
+    for (unsigned i = 1; i <= count; i++)
+        ef_strbuf_printf(out, "dim k%u = %u\ninput x%u: f16[m, k%u]\ninput W%u: bf16[k%u, 1]\n", i, length[i - 1], i, i,
+                         i, i);
+    for (unsigned i = 1; i <= count; i++)
+        ef_strbuf_printf(out,
+                         "%sy%u = combination[m.0](reduce[sum, k%u.1](tile_matmul(tanh(add(view[m.0, k%u.1](x%u), "
+                         "view[m.0, k%u.1](y%u))), view[m.0, k%u.1](W%u))))\n",
+                         i < count ? "" : "output ", i, i, i, i, i, i - 1, i, i);
+}
+
+/* Arrays, and what a thread has of the scratch memory, are those of the largest of the kernels, not of the first. */
+static void shared_functions_have_room_for_each_kernel(void **state)
+{
+    enum { ROWS = 30, LONGEST = 64000 };
+    unsigned length[ROWS];
+    ef_strbuf text = {0};
+    ef_diag diag = {0};
+    (void)state;
+    for (unsigned i = 0; i < ROWS; i++)
+        length[i] = i % 6 == 3 ? LONGEST - 500 * (ROWS - 3 - i) : i == 16 ? 999 : 3 + 7 * i;
+    print_rows(length, ROWS, &text);
+    test_case t = whole_tiles(ef_ctx_new(), &text);
+    assert_int_equal(t.graph->kernels.count, ROWS);
+    assert_int_equal(count_of(code.source.text, "enum { SCRATCH"), 2);
+    assert_int_equal(count_of(code.source.text, "enum { SCRATCH = 0 }"), 1);
+    assert_int_equal(count_of(code.source.text, "enum { SCRATCH = 256000 }"), 1);
+    assert_int_equal(count_of(code.source.text, "[999] __attribute__((aligned("), 1);
+    t.oracle = ef_oracle_new(t.program, &diag);
+    if (!t.oracle || !ef_oracle_print(t.oracle, "oracle_0", &code.source, &diag))
+        fail_msg("%s", diag.text);
+    batch_compile(&code);
+    prepare(&t, 0);
+    ef_verdict v = run_case(&t);
+    if (!v.valid)
+        fail_msg("%s inputs: relative L2 error %g, eager %g", ef_draw_names[v.draw], v.error, v.eager);
+    ef_strbuf_free(&text);
+    free_sizes(&t);
+}
+
+/* A function for more sizes than arguments are passed for is none: each kernel has its own. */
+static void functions_have_few_sizes(void **state)
+{
+    enum { OUTPUTS = 26 };
+    (void)state;
+    for (unsigned sizes = 60; sizes <= 70; sizes += 10) {
+        ef_strbuf text = {0};
+        ef_strbuf_puts(&text, "program constants\n");
+        for (unsigned i = 0; i < OUTPUTS; i++)
+            ef_strbuf_printf(&text, "dim n%u = 9\ninput x%u: f32[n%u]\n", i, i, i);
+        for (unsigned i = 0; i < OUTPUTS; i++) {
+            ef_strbuf_printf(&text, "output y%u = combination[n%u.0](", i, i);
+            for (unsigned k = sizes; k-- > 0;)
+                ef_strbuf_puts(&text, k % 2 ? "add(" : "mul(");
+            ef_strbuf_printf(&text, "view[n%u.0](x%u)", i, i);
+            for (unsigned k = 0; k < sizes; k++)
+                ef_strbuf_printf(&text, ", %.10g)", 1 + (2.0 * (i * sizes + k) + 1) / 8192);
+            ef_strbuf_puts(&text, ")\n");
+        }
+        assert_int_equal(functions_of(&text, OUTPUTS), sizes == 60 ? 1 : OUTPUTS);
+        ef_strbuf_free(&text);
+    }
+}
+
+/* Sums of the columns of three products: of the kernels one has many columns in the first, another in the second, and
+ * another in the third, when there are three `large` ones. */
+static void print_products(const char *dtype, unsigned count, unsigned large, unsigned size, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "program products\n");
+    for (unsigned i = 0; i < count; i++) {
+        ef_strbuf_printf(out, "dim m%u = 2\ndim k%u = 3\ninput x%u: %s[m%u, k%u]\n", i, i, i, dtype, i, i);
+        for (unsigned j = 0; j < 3; j++)
+            ef_strbuf_printf(out, "dim n%u_%u = %u\ninput W%u_%u: %s[k%u, n%u_%u]\n", i, j,
+                             i == 5 + j && j < large ? size : i + j + 2, i, j, dtype, i, i, j);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        ef_strbuf_printf(out, "output y%u = combination[m%u.0](add(add(", i, i);
+        for (unsigned j = 0; j < 3; j++)
+            ef_strbuf_printf(out,
+                             "%sreduce[sum, -1](reduce[sum, k%u.1](tile_matmul(view[m%u.0, k%u.1](x%u), "
+                             "view[m%u.0, k%u.1](W%u_%u))))%s",
+                             j ? ", " : "", i, i, i, i, i, i, i, j, j ? ")" : "");
+        ef_strbuf_puts(out, ")\n");
+    }
+}
+
+/* Each kernel's arrays have room on a stack; all of them at their largest might not. */
+static void functions_have_room_on_a_stack(void **state)
+{
+    static const char *const dtype[] = {"f32", "f64"};
+    enum { OUTPUTS = 26 };
+    (void)state;
+    for (unsigned i = 0; i < COUNT(dtype); i++)
+        for (unsigned large = 2; large <= 3; large++) {
+            ef_strbuf text = {0};
+            print_products(dtype[i], OUTPUTS, large, i ? 22500 : 45000, &text);
+            assert_int_equal(functions_of(&text, OUTPUTS), large == 2 ? 1 : OUTPUTS);
+            ef_strbuf_free(&text);
+        }
+}
+
 /* Every candidate is compiled with the support code: a header of thousands of functions took longer than most kernels.
  */
 static void support_code_includes_little(void **state)
@@ -1357,6 +1500,9 @@ int main(void)
         cmocka_unit_test(long_chains_take_no_time),
         cmocka_unit_test(equal_kernels_have_one_code),
         cmocka_unit_test(many_kernels_of_other_sizes_have_one_code),
+        cmocka_unit_test(shared_functions_have_room_for_each_kernel),
+        cmocka_unit_test(functions_have_few_sizes),
+        cmocka_unit_test(functions_have_room_on_a_stack),
         cmocka_unit_test(support_code_includes_little),
         cmocka_unit_test(kernels_that_share_tiles_are_one),
         cmocka_unit_test(single_numbers_are_computed_where_they_are_used),
