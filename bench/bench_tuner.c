@@ -6,10 +6,10 @@
  * A kernel takes what cost.h says times a factor of its own (a normal deviate of FACTOR in the logarithm), times one
  * that grows, differently for each kernel, with the distance of each parameter from a place drawn for it (BIAS: what
  * the model is wrong about systematically), times one of each schedule (SCATTER); all three times ERROR. What costs
- * know nothing of, as the order of blocks, makes less of a difference (NEUTRAL: of kernels that were measured on an
- * H200, 3 to 5 %). So the best schedule by cost is not the best. Some kernels never compile; one fails where it needs
- * more than a part, drawn for it, of what there is of registers or shared memory; one in WRONG schedules is wrong. All
- * of that depends on the kernel, the schedule and the seed alone.
+ * know little of, as the order of blocks, makes less of a difference (NEUTRAL: kernels that were measured on an H200
+ * differed by 3 to 5 % in it; the tuner assumes the same). So the best schedule by cost is not the best. Some kernels
+ * never compile; one fails where it needs more than a part, drawn for it, of what there is of registers or shared
+ * memory; one in WRONG schedules is wrong. All of that depends on the kernel, the schedule and the seed alone.
  *
  * Time goes by as in a run: COMPILERS compile COMPILE_S a kernel that was not compiled before, one candidate after the
  * other is measured, MEASURE_S each, and so many more are asked ahead (flight.c). At the end the best few are compared

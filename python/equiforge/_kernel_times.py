@@ -11,10 +11,14 @@ from torch import Tensor
 from equiforge._timing import Call, Clock
 
 LEAST = 0.005  # of the whole that a kernel takes, at least: where others hide all of it, no more is known
-SHORT_US = (
-    1000.0  # what takes longer is not timed without each of its kernels: the others' times are told apart as well
-)
-ROUNDS = 5  # of these
+SHORT_US = 1000.0  # what takes longer is timed kernel by kernel: what they hide of each other is little of it
+MOST_LAUNCHES = 20_000  # of kernels, without one after the other: tiny programs go round over thousands of inputs
+ROUNDS = 5  # of each of these times
+
+
+def can_leave_out(steps: int, sets: int, whole: float) -> bool:
+    """Whether so many steps, the whole of which takes `whole` us, can be left out in turns, with so many inputs."""
+    return whole < SHORT_US and steps * (steps + 1) * sets <= MOST_LAUNCHES
 
 
 def less_without(

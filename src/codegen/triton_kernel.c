@@ -221,13 +221,13 @@ static uint64_t print_grid(ef_t *t)
  * That all earlier ones have ended, too, holds because a kernel lets the next one be launched behind its own wait. So
  * of kernels A, B and C, where B waits in the end, B may run while A does, and C is launched when A has ended. (That C
  * waited while B did was also measured to take 5 us more than one after the other.) */
-static void print_overlap(ef_t *t)
+static void print_overlap(const ef_t *t, ef_strbuf *to)
 {
     uint32_t next = (t->number + 1) % t->graph->kernels.count; /* behind the last one the first one of another call */
     if (ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP))
-        ef_t_line(t, 0, "tl.extra.cuda.gdc_wait()");
+        ef_strbuf_puts(to, "    tl.extra.cuda.gdc_wait()\n");
     if (ef_sched_value(t->graph, t->schedule, next, EF_PARAM_OVERLAP))
-        ef_t_line(t, 0, "tl.extra.cuda.gdc_launch_dependents()");
+        ef_strbuf_puts(to, "    tl.extra.cuda.gdc_launch_dependents()\n");
 }
 
 /* ---- stores ---- */
@@ -346,32 +346,26 @@ static void print_head(ef_t *t, t_kernel *kernel)
 }
 
 /* Once for all rounds: what stands before them. */
-static void print_rounds(ef_t *t, t_kernel *kernel)
+static void print_rounds(const ef_t *t, t_kernel *kernel)
 {
-    ef_strbuf body = t->body[0];
-    t->body[0] = (ef_strbuf){0};
     if (!t->beside)
-        print_overlap(t);
-    ef_t_line(t, 0, "for turn in tl.range(tl.program_id(0), %" PRIu64 ", tl.num_programs(0)):", kernel->blocks);
-    ef_strbuf_puts(&kernel->text, t->body[0].text);
-    for (const char *line = body.text, *end; line && *line; line = end + 1) {
+        print_overlap(t, &kernel->text);
+    ef_strbuf_printf(&kernel->text, "    for turn in tl.range(tl.program_id(0), %" PRIu64 ", tl.num_programs(0)):\n",
+                     kernel->blocks);
+    for (const char *line = t->body[0].text, *end; line && *line; line = end + 1) {
         end = strchr(line, '\n');
         ef_strbuf_printf(&kernel->text, "    %.*s\n", (int)(end - line), line);
     }
-    ef_strbuf_free(&body);
 }
 
-static void print_body(ef_t *t, t_kernel *kernel)
+static void print_body(const ef_t *t, t_kernel *kernel)
 {
     if (t->persist)
         print_rounds(t, kernel);
     else if (t->body[0].text)
         ef_strbuf_puts(&kernel->text, t->body[0].text);
-    if (!t->beside)
-        return;
-    ef_strbuf_free(&t->body[0]);
-    print_overlap(t);
-    ef_strbuf_puts(&kernel->text, t->body[0].text);
+    if (t->beside)
+        print_overlap(t, &kernel->text);
 }
 
 static void append(ef_strbuf *to, ef_strbuf *text)
@@ -380,22 +374,20 @@ static void append(ef_strbuf *to, ef_strbuf *text)
     ef_strbuf_free(text);
 }
 
-/* What is computed and stored, with what is loaded for it in front. */
+/* What is computed and stored, with what is loaded for it in front, and the wait before that or behind loads of inputs.
+ */
 static void print_work(ef_t *t)
 {
-    ef_strbuf before = t->body[0], wait = {0};
-    t->body[0] = wait;
-    if (!t->persist && !t->beside)
-        print_overlap(t);
-    wait = t->body[0];
+    ef_strbuf before = t->body[0];
     t->body[0] = (ef_strbuf){0};
     ef_t_region(t, EF_NONE);
     for (uint32_t i = 0; i < t->kernel->stores.count && !t->diag->failed; i++)
         store(t, &t->kernel->stores.at[i]);
-    if (!t->ahead)
-        append(&before, &wait);
+    if (t->ahead)
+        append(&before, &t->loads);
+    if (!t->persist && !t->beside)
+        print_overlap(t, &before);
     append(&before, &t->loads);
-    append(&before, &wait);
     append(&before, &t->waiting);
     append(&before, &t->body[0]);
     t->body[0] = before;

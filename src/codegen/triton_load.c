@@ -138,11 +138,12 @@ static const char *block(ef_t *t, const t_frame *frame, uint32_t buffer, ef_inde
 
 /* ---- loads ---- */
 
-/* Only a kernel's own wait, or its launch when all before it has ended, promises that it sees what was stored before. A
- * kernel that waits in the end reads what is in the second cache: in the first there may be what was there before. */
-static const char *load_of(ef_t *t, const char *pointer, const char *mask)
+/* Only a kernel's own wait, or its launch when all before it has ended, promises that it sees what was stored before.
+ * What is loaded before the wait (`early`), or by a kernel that waits in the end, is read from the second cache: in the
+ * first there may be what was there before. */
+static const char *load_of(ef_t *t, const char *pointer, const char *mask, bool early)
 {
-    const char *from = t->beside ? ", cache_modifier=\".cg\"" : "";
+    const char *from = t->beside || early ? ", cache_modifier=\".cg\"" : "";
     return mask ? ef_t_text(t, "tl.load(%s, mask=%s, other=0%s)", pointer, mask, from)
                 : ef_t_text(t, "tl.load(%s%s)", pointer, from);
 }
@@ -164,6 +165,7 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
     ef_index address = ef_map_address(&t->maps, buffer, node, NULL, 0, index);
     t_value value = {.type = ef_t_type((ef_dtype)node->dtype)};
     const char *base = ef_t_identifier(t, t->graph->buffers.at[buffer].name), *text = block(t, frame, buffer, address);
+    bool input = t->graph->buffers.at[buffer].kind == EF_BUFFER_INPUT;
     unsigned masked = 0;
     if (text) {
         value.axes = (1u << frame->rank) - 1;
@@ -171,12 +173,12 @@ t_value ef_t_load(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
     } else {
         const char *pointer = ef_t_pointer(t, frame, buffer, address, &value.axes, &value.level);
         const char *mask = ef_t_mask(t, frame, value.axes, &masked);
-        text = load_of(t, pointer, mask);
+        value.level = masked > value.level ? masked : value.level;
+        text = load_of(t, pointer, mask, t->ahead && input && value.level == 0 && is_early(t, frame, value.axes));
     }
-    value.level = masked > value.level ? masked : value.level;
     if (!is_early(t, frame, value.axes))
         value.text = ef_t_name(t, value.level, base, text);
-    else if (t->graph->buffers.at[buffer].kind == EF_BUFFER_INPUT)
+    else if (input)
         value.text = ef_t_name_load(t, value.level, base, text);
     else
         value.text = ef_t_name_stored(t, value.level, base, text);
@@ -222,7 +224,7 @@ t_value ef_t_load_row(ef_t *t, const t_frame *frame, ef_kid id, const ef_index *
     if (mask)
         first = ef_t_text(t, "(%s) & %s[None, :]", first, mask);
     pointer = ef_t_text(t, "tl.broadcast_to((%s)[None, :], [%u, %" PRIu64 "])", pointer, T_LEAST_DOT, frame->at[0].pad);
-    value.text =
-        ef_t_name(t, value.level, ef_t_identifier(t, t->graph->buffers.at[buffer].name), load_of(t, pointer, first));
+    value.text = ef_t_name(t, value.level, ef_t_identifier(t, t->graph->buffers.at[buffer].name),
+                           load_of(t, pointer, first, false));
     return value;
 }

@@ -268,8 +268,8 @@ static bool is_cached(const block *b, uint32_t buffer)
 
 /* ---- what runs at once ---- */
 
-/* Whether a kernel loads inputs before it waits for the one before it: none of its loops, nor the one that goes round
- * over blocks, is printed as one. */
+/* Whether a kernel loads its inputs before it waits for the one before it, as far as it matters: where loops are
+ * printed as such, they load all but small tiles. */
 static bool loads_ahead(const ef_kgraph *g, const ef_schedule *s, uint32_t kernel)
 {
     const ef_kernel *k = g->kernels.at[kernel];

@@ -89,6 +89,7 @@ ef_tune_family *ef_tune_family_new(const ef_tune_space *space, uint32_t number)
     ef_tune_family *f = ef_xcalloc(1, sizeof *f);
     f->number = number;
     f->params = space->params;
+    f->hiding = space->hiding;
     copy_kernels(f, space);
     f->values = copy(space->values, f->params, sizeof *f->values);
     f->owner = copy(space->owner, f->params, sizeof *f->owner);
@@ -164,7 +165,7 @@ static void set_part(const ef_tune_family *f, uint32_t kernel, const uint32_t *p
 static uint64_t identity_of(const ef_tune_family *f, const uint32_t *choice, uint32_t kernel)
 {
     bool shared = f->identity[kernel] != 0;
-    uint64_t id[2] = {shared ? f->identity[kernel] : f->number, shared ? 0 : kernel + 1};
+    uint64_t id[2] = {shared ? f->identity[kernel] : f->number, shared ? UINT32_MAX + (uint64_t)f->hiding : kernel};
     uint64_t hash = ef_hash(id, sizeof id);
     for (uint32_t i = 0; i < f->params; i++)
         if (f->owner[i] == UINT32_MAX && f->values[i] > 1 && (!shared || f->uses[kernel * f->params + i])) {

@@ -26,6 +26,7 @@ typedef struct {
     uint64_t *identity;               /* by kernel */
     double *kernel_estimate;          /* by kernel */
     bool *uses;                       /* kernel * params + parameter: of those that shape buffers */
+    bool hiding;                      /* as in ef_tune_space */
     uint32_t *scratch, *part, *point; /* a schedule being made; that of one kernel; points by kernel */
     uint32_t *record;                 /* by kernel: of the schedule being made */
     double (*cost)(const void *user, uint32_t kernel, const uint32_t *choice, double *room); /* NULL: not known */

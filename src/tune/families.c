@@ -34,10 +34,25 @@ static uint32_t nearest(const uint64_t *value, uint32_t count, uint64_t wanted)
     return i;
 }
 
+/* Where a kernel may begin before another one has ended: which of its loads need not wait for that. */
+static uint64_t hash_waiting(const ef_kgraph *g, uint32_t kernel)
+{
+    const ef_kernel *k = g->kernels.at[kernel];
+    uint64_t hash = kernel == 0 ? 1 : k->beside ? 2 : 3;
+    for (ef_kid id = 0; id < ef_kernel_nodes(k); id++) {
+        const ef_knode *node = ef_kernel_node(k, id);
+        if (node->op == EF_K_BUFFER)
+            hash = ef_hash(&(uint64_t[]){hash, g->buffers.at[node->attr].kind == EF_BUFFER_INPUT}, 2 * sizeof hash);
+    }
+    return hash;
+}
+
 /* The number of a kernel and of the values that its parameters may have. */
 static uint64_t kernel_identity(const ef_family *f, uint32_t kernel)
 {
     uint64_t hash = ef_kgraph_kernel(f->graph, kernel);
+    if (f->target && f->target->overlaps)
+        hash = ef_hash(&(uint64_t[]){hash, hash_waiting(f->graph, kernel)}, 2 * sizeof hash);
     for (uint32_t i = 0; i < f->graph->params.count; i++)
         if (f->owner[i] == kernel) {
             uint64_t more[] = {hash, f->values[i], f->domain[i][0]};
@@ -132,6 +147,7 @@ ef_tune_space ef_family_space(const ef_family *f)
                            .kernel_estimate = f->kernel_estimate,
                            .uses = f->uses,
                            .key = f->key,
+                           .hiding = f->hiding,
                            .cost = f->cost ? cost : NULL,
                            .user = f};
 }

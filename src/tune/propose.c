@@ -269,12 +269,15 @@ static const uint32_t *cheap(const ef_tune_kernel *k, uint32_t number)
 }
 
 /* Keeps scratch, what is neutral as it is in the start, if it is one of the cheapest. */
-static void keep(ef_tune_kernel *k)
+static void keep(ef_tune_kernel *k, double us)
 {
     uint32_t at = k->cheap_us.count, width = k->params;
     for (uint32_t i = 0; i < width; i++)
-        k->scratch[i] = k->neutral[i] ? k->start[i] : k->scratch[i];
-    double room, us = cost_of(k, k->scratch, &room);
+        if (k->neutral[i] && k->scratch[i] != k->start[i]) {
+            double room; /* it may not be neutral here */
+            k->scratch[i] = k->start[i];
+            us = cost_of(k, k->scratch, &room);
+        }
     if (us >= EF_TUNE_NEVER || (at == CHEAP && us >= k->cheap_us.at[at - 1]))
         return;
     for (uint32_t i = 0; i < at; i++)
@@ -323,7 +326,7 @@ void ef_tune_kernel_survey(ef_tune_kernel *k)
     uint32_t *here = copy(k->start, k->params);
     double us = cost_of(k, here, &room);
     begin_at(k, here);
-    keep(k);
+    keep(k, us);
     for (uint32_t i = 0; i < WALK; i++) {
         if (i == WALK / 2 && k->cheap_us.count) {
             us = k->cheap_us.at[0];
@@ -340,7 +343,7 @@ void ef_tune_kernel_survey(ef_tune_kernel *k)
             us = then;
             memcpy(here, k->scratch, k->params * sizeof *here);
         }
-        keep(k);
+        keep(k, then);
     }
     free(here);
     k->estimate = k->cheap_us.count ? k->cheap_us.at[0] : EF_TUNE_NEVER;
@@ -549,7 +552,7 @@ double ef_tune_kernel_promise(ef_tune_kernel *k, const ef_tune_outlook *outlook)
     const ef_tune_points *p = &k->points;
     double best = ef_tune_points_best(p), on_way = waiting(k), expected = k->estimate * outlook->off;
     if (!p->elites || (best > FREAK * expected && expected > 0))
-        return expected * FIRST_HOPE * (1 + WAITING * on_way + BLAMED * (p->failed + p->worked));
+        return fmin(best, expected * FIRST_HOPE * (1 + WAITING * on_way + BLAMED * (p->failed + p->worked)));
     double least = (1 - UNKNOWN_GAIN) * best;
     if (k->estimate > 0)
         least = fmin(FLOOR * k->estimate * outlook->low, (1 - LEAST_GAIN) * best);

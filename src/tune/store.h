@@ -18,7 +18,7 @@
 typedef struct ef_store ef_store;
 
 /* Of the tables, of the code that is generated, and of what a result had to pass: another one is another store. */
-#define EF_STORE_VERSION 5
+#define EF_STORE_VERSION 6
 
 /* The path of the store unless told: $EQUIFORGE_STORE, $XDG_CACHE_HOME/equiforge/store-N.db,
  * ~/.cache/equiforge/store-N.db, where N is EF_STORE_VERSION: versions side by side have a store each. False when none

@@ -40,6 +40,7 @@ typedef struct {
     const double *kernel_estimate; /* optimistic latency in microseconds; 0: not known */
     const bool *uses;              /* kernel * params + parameter: it depends on this parameter that shapes buffers … */
     const uint64_t *key;           /* … which is, by parameter, this one in whatever family */
+    bool hiding; /* kernels hide each other: their times are other ones than those of families whose kernels do not */
     /* What a kernel is thought to take under a schedule, in microseconds, EF_TUNE_NEVER or more: it is not worth
      * trying; `room`: what it needs of what there is of memory, as a part; 0: not known. NULL: nothing is known. */
     double (*cost)(const void *user, uint32_t kernel, const uint32_t *choice, double *room);

@@ -274,6 +274,9 @@ def test_times_of_kernels_are_what_a_call_takes_less_without():
     clock = Called()
     steps = [lambda inputs, name=name: clock.steps.append(name) for name in "abcd"]
     assert _kernel_times.less_without(clock, steps, [[]], 7.25, 1) == pytest.approx([2.75, 2.5, 0.005 * 7.25, 0.25])
+    assert _kernel_times.can_leave_out(12, 10, 40.0)
+    assert not _kernel_times.can_leave_out(4, 4096, 9.0)  # each takes a graph of that many calls
+    assert not _kernel_times.can_leave_out(12, 2, 3000.0)
 
 
 def test_bad_requests(worker):

@@ -1180,6 +1180,7 @@ static void inputs_are_loaded_ahead(void **state)
         assert_int_equal(occurrences(at, "tl.load(v_ptr", &input), 1);
         assert_int_equal(occurrences(at, "tl.load(value_tmp", &stored), 1);
         assert_true(!wait || (wait < stored && (input < wait) == known[c].ahead));
+        assert_int_equal(occurrences(at, "cache_modifier=\".cg\"", &input), known[c].ahead); /* past the first cache */
         ef_strbuf_free(&printed);
         ef_schedule_free(&schedule);
     }

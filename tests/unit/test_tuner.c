@@ -689,6 +689,41 @@ static void test_changed_while_asked(void **state)
     }
 }
 
+/* Equal kernels of two families are one, unless times of the one family's are of another kind. */
+static void test_hiding_families(void **state)
+{
+    static const cost_table table = {{10, 10}};
+    static const uint32_t values[4] = {12, 12, 12, 12}, owner[4] = {0, 0, 1, 1}, start[4] = {8, 10, 8, 10};
+    static const bool uses[8] = {false};
+    static const uint64_t key[4] = {0}, identity[2] = {1, 2};
+    static const double estimate[2] = {10, 10};
+    (void)state;
+    for (int hiding = 0; hiding < 2; hiding++) {
+        ef_tune_records records;
+        ef_rng rng = {1};
+        ef_tune_records_init(&records);
+        for (uint32_t i = 0; i < 2; i++) {
+            ef_tune_family *f = ef_tune_family_new(&(ef_tune_space){.params = 4,
+                                                                    .values = values,
+                                                                    .owner = owner,
+                                                                    .start = start,
+                                                                    .kernels = 2,
+                                                                    .identity = identity,
+                                                                    .kernel_estimate = estimate,
+                                                                    .uses = uses,
+                                                                    .key = key,
+                                                                    .hiding = hiding && i,
+                                                                    .cost = table_cost,
+                                                                    .user = &table},
+                                                   i);
+            ef_tune_assemble(f, &records, &rng);
+            ef_tune_family_free(f);
+        }
+        assert_int_equal(records.list.count, hiding ? 4 : 2);
+        ef_tune_records_free(&records);
+    }
+}
+
 /* A family of a kernel that never compiles comes after the others, though it promises more. */
 static void test_broken_kernel(void **state)
 {
@@ -950,6 +985,7 @@ int main(void)
         cmocka_unit_test(test_broken_kernel),
         cmocka_unit_test(test_broken_in_every_shape),
         cmocka_unit_test(test_freak_schedules),
+        cmocka_unit_test(test_hiding_families),
         cmocka_unit_test(test_neutral_parameters),
         cmocka_unit_test(test_asks_ahead),
         cmocka_unit_test(test_finalists),
