@@ -44,25 +44,6 @@ ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_
     return f;
 }
 
-void ef_flight_free(ef_flight *f)
-{
-    if (!f)
-        return;
-    ef_pool_drop(f->pool);
-    for (uint32_t i = 0; i < f->trips.count; i++)
-        free(f->trips.at[i].artifact);
-    ef_vec_free(&f->trips);
-    ef_vec_free(&f->landed);
-    ef_vec_free(&f->known);
-    ef_vec_free(&f->loose);
-    for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
-        free(f->kept[i].artifact);
-    json_decref(f->program_request);
-    json_decref(f->spent);
-    ef_arena_free(f->arena);
-    free(f);
-}
-
 void ef_flight_store(ef_flight *f, ef_store *store, const char *program, const char *identity)
 {
     f->store = store;
@@ -203,11 +184,16 @@ static bool keep_artifact(ef_flight *f, ef_trip *t)
     return true;
 }
 
+static void remove_artifact(char *artifact)
+{
+    if (artifact)
+        unlink(artifact);
+    free(artifact);
+}
+
 static void drop_artifact(ef_trip *t)
 {
-    if (t->artifact)
-        unlink(t->artifact);
-    free(t->artifact);
+    remove_artifact(t->artifact);
     t->artifact = NULL;
 }
 
@@ -334,7 +320,7 @@ void ef_flight_compile(ef_flight *f, const ef_families *families, uint32_t famil
     ef_schedule schedule = ef_family_schedule(&families->list.at[family], choice);
     if (print(f, &families->list.at[family], &schedule, &source, &ignored)) {
         uint64_t hash = ef_hash(source.text, source.length);
-        ef_vec_push(&f->loose, ((ef_loose_compilation){hash, compile(f, source.text), true}));
+        ef_vec_push(&f->loose, ((ef_loose_compilation){hash, compile(f, source.text), true, NULL}));
     }
     ef_schedule_free(&schedule);
     ef_strbuf_free(&source);
@@ -352,15 +338,22 @@ const char *ef_flight_artifact(const ef_flight *f, const ef_families *families, 
     return artifact;
 }
 
-/* What is compiled already, ahead or before it was cancelled, is waited for. */
+/* What is being compiled already, ahead or before it was cancelled, is waited for; what has been is measured. */
 static bool take_loose(ef_flight *f, ef_trip *t)
 {
-    for (uint32_t i = 0; i < f->loose.count; i++)
-        if (f->loose.at[i].source == t->source) {
-            t->job = f->loose.at[i].job;
-            f->loose.at[i] = f->loose.at[--f->loose.count];
-            return true;
-        }
+    for (uint32_t i = 0; i < f->loose.count; i++) {
+        ef_loose_compilation found = f->loose.at[i];
+        if (found.source != t->source)
+            continue;
+        f->loose.at[i] = f->loose.at[--f->loose.count];
+        t->job = found.job;
+        if (found.artifact)
+            send_to_measure(f, t, found.artifact);
+        else
+            ef_vec_push(&f->trips, *t);
+        free(found.artifact);
+        return true;
+    }
     return false;
 }
 
@@ -400,9 +393,7 @@ void ef_flight_launch(ef_flight *f, const ef_families *families, const ef_trip *
         ef_vec_push(&f->landed, t);
     } else if (kept_artifact(f, t.source)) {
         send_to_measure(f, &t, kept_artifact(f, t.source));
-    } else if (take_loose(f, &t)) {
-        ef_vec_push(&f->trips, t);
-    } else {
+    } else if (!take_loose(f, &t)) {
         t.job = compile(f, source.text);
         ef_vec_push(&f->trips, t);
     }
@@ -462,21 +453,36 @@ static void refused(ef_flight *f, const ef_families *families, ef_trip *t, const
     land(f, families, t, reply->status == EF_REPLY_LOST ? "lost" : status ? status : "compile", reply->error);
 }
 
-/* A reply to a compilation that nobody waits for: what it made may be launched yet. */
+/* A reply to a compilation that nobody waits for: what it made may be launched yet. What was compiled ahead is among
+ * the fastest; the rest takes no place of these. */
 static void heard_loose(ef_flight *f, const ef_reply *reply)
 {
     const char *artifact = json_string_value(json_object_get(reply->json, "artifact"));
     for (uint32_t i = 0; i < f->loose.count; i++) {
-        if (f->loose.at[i].job != reply->job)
+        ef_loose_compilation *of = &f->loose.at[i];
+        if (of->job != reply->job)
             continue;
-        ef_trip t = {.source = f->loose.at[i].source, .us = f->loose.at[i].ahead ? 0 : INFINITY};
-        f->loose.at[i] = f->loose.at[--f->loose.count];
+        ef_trip t = {.source = of->source, .artifact = artifact ? copy_of(artifact) : NULL};
         add_spent(f, "compile", reply->json);
-        if (artifact)
-            t.artifact = copy_of(artifact);
+        if (t.artifact && !of->ahead) {
+            of->artifact = t.artifact;
+            return;
+        }
+        f->loose.at[i] = f->loose.at[--f->loose.count];
         if (t.artifact && !keep_artifact(f, &t))
             drop_artifact(&t);
         return;
+    }
+}
+
+/* Takes back what workers were not given yet, and takes what they have answered. */
+static void leave_pool(ef_flight *f)
+{
+    ef_reply reply;
+    ef_pool_drop(f->pool);
+    while (ef_pool_wait(f->pool, 0, &reply)) {
+        heard_loose(f, &reply);
+        json_decref(reply.json);
     }
 }
 
@@ -554,20 +560,47 @@ void ef_flight_cancel(ef_flight *f)
 {
     for (uint32_t i = 0; i < f->trips.count; i++) {
         const ef_trip *t = &f->trips.at[i];
-        if (!t->measuring && ef_pool_compiles(f->pool, t->job))
-            ef_vec_push(&f->loose, ((ef_loose_compilation){t->source, t->job, false}));
+        if (!t->measuring)
+            ef_vec_push(&f->loose, ((ef_loose_compilation){t->source, t->job, false, NULL}));
         free(t->artifact);
     }
-    for (uint32_t i = f->loose.count; i-- > 0;) /* what waits for a worker is forgotten */
-        if (!ef_pool_compiles(f->pool, f->loose.at[i].job))
-            f->loose.at[i] = f->loose.at[--f->loose.count];
     f->trips.count = f->landed.count = f->known.count = 0;
-    ef_pool_drop(f->pool);
+    leave_pool(f);
+    for (uint32_t i = f->loose.count; i-- > 0;) /* what waited for a worker is forgotten */
+        if (!f->loose.at[i].artifact && !ef_pool_compiles(f->pool, f->loose.at[i].job))
+            f->loose.at[i] = f->loose.at[--f->loose.count];
 }
 
 void ef_flight_end_loose(ef_flight *f)
 {
-    for (uint32_t i = 0; f->device->quiet && i < f->loose.count; i++)
-        ef_pool_abandon(f->pool, f->loose.at[i].job);
-    f->loose.count = f->device->quiet ? 0 : f->loose.count;
+    for (uint32_t i = f->loose.count; i-- > 0;) {
+        char *artifact = f->loose.at[i].artifact;
+        if (!artifact && !f->device->quiet)
+            continue;
+        if (!artifact)
+            ef_pool_abandon(f->pool, f->loose.at[i].job);
+        remove_artifact(artifact);
+        f->loose.at[i] = f->loose.at[--f->loose.count];
+    }
+}
+
+void ef_flight_free(ef_flight *f)
+{
+    if (!f)
+        return;
+    leave_pool(f);
+    for (uint32_t i = 0; i < f->trips.count; i++)
+        free(f->trips.at[i].artifact);
+    for (uint32_t i = 0; i < f->loose.count; i++)
+        remove_artifact(f->loose.at[i].artifact);
+    ef_vec_free(&f->trips);
+    ef_vec_free(&f->landed);
+    ef_vec_free(&f->known);
+    ef_vec_free(&f->loose);
+    for (uint32_t i = 0; i < EF_FLIGHT_KEEPS; i++)
+        free(f->kept[i].artifact);
+    json_decref(f->program_request);
+    json_decref(f->spent);
+    ef_arena_free(f->arena);
+    free(f);
 }

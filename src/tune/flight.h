@@ -48,10 +48,11 @@ typedef struct {
     char *artifact;
 } ef_kept_artifact;
 
-/* A compilation that nobody waits for. */
+/* A compilation that nobody waits for, or what it made. */
 typedef struct {
     uint64_t source, job;
-    bool ahead; /* what it makes is kept */
+    bool ahead;     /* what it makes is kept */
+    char *artifact; /* NULL: it goes on */
 } ef_loose_compilation;
 
 #define EF_FLIGHT_KEEPS 6u
@@ -108,9 +109,10 @@ bool ef_flight_outdated(const ef_families *families, const ef_trip *trip);
 /* The time of the best so far, or of the program as it is where that is a candidate; 0: none is known. */
 double ef_flight_best_us(const ef_flight *flight);
 /* Forgets all that are on the way, and what is known of sources: from now on everything is measured anew. What is being
- * compiled goes on: it need not be compiled again when it is launched again. */
+ * compiled goes on, and what was compiled is there: it need not be compiled again when it is launched again. */
 void ef_flight_cancel(ef_flight *flight);
-/* Ends compilations of what was cancelled, and not launched again, where they take processors from what is measured. */
+/* Removes what was compiled for candidates that were cancelled, and not launched again; ends compilations of such where
+ * they take processors from what is measured. */
 void ef_flight_end_loose(ef_flight *flight);
 /* Why there are no workers any more; NULL while there are. */
 const char *ef_flight_broken(const ef_flight *flight);

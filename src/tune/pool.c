@@ -384,9 +384,7 @@ void ef_pool_drop(ef_pool *pool)
         json_decref(pool->compile.at[i].request);
     for (uint32_t i = 0; i < pool->measure.count; i++)
         json_decref(pool->measure.at[i].request);
-    for (uint32_t i = 0; i < pool->done.count; i++)
-        json_decref(pool->done.at[i].json);
-    pool->compile.count = pool->measure.count = pool->done.count = 0;
+    pool->compile.count = pool->measure.count = 0;
 }
 
 void ef_pool_free(ef_pool *pool)
@@ -398,6 +396,8 @@ void ef_pool_free(ef_pool *pool)
         json_decref(pool->worker[i].job.request);
     }
     ef_pool_drop(pool);
+    for (uint32_t i = 0; i < pool->done.count; i++)
+        json_decref(pool->done.at[i].json);
     json_decref(pool->program.request);
     json_decref(pool->hello);
     ef_vec_free(&pool->compile);

@@ -52,8 +52,7 @@ uint64_t ef_pool_measure(ef_pool *pool, json_t *request, double timeout);
 
 /* Waits up to `seconds` for a reply. False when none came. */
 bool ef_pool_wait(ef_pool *pool, double seconds, ef_reply *reply);
-/* Forgets the jobs that wait, and the replies that nobody took. Workers finish what they are at; the replies to that
- * come all the same. */
+/* Forgets the jobs that wait. Workers finish what they are at; the replies to that come all the same. */
 void ef_pool_drop(ef_pool *pool);
 /* Whether a worker is at this compilation. */
 bool ef_pool_compiles(const ef_pool *pool, uint64_t id);

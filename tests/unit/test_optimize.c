@@ -75,6 +75,8 @@ static json_t *answer(const char *kind, const json_t *request)
             compiled_somewhere(true);
         if (original && strstr(kind, "compiler"))
             nap(strcmp(kind, "slow compiler") == 0 ? 0.5 : 1000);
+        if (strcmp(kind, "steady compiling") == 0)
+            nap(0.5);
         snprintf(path, sizeof path, "%s/%s.%s", text_of(request, "dir"), text_of(request, "key"),
                  original                                          ? "original"
                  : strstr(text_of(request, "source"), MARK_NARROW) ? "narrow"
@@ -482,14 +484,19 @@ static ef_families *few_families(const setting *s)
                            &diag);
 }
 
-static ef_flight *ready_flight(setting *s)
+static ef_flight *ready_flight_of(setting *s, unsigned compilers)
 {
     ef_diag diag = {0};
-    s->pool = ef_device_pool(&s->device, 1, &diag);
+    s->pool = ef_device_pool(&s->device, compilers, &diag);
     ef_flight *flight = ef_flight_new(s->program, &s->device, s->pool, 1, 1, &diag);
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
     return flight;
+}
+
+static ef_flight *ready_flight(setting *s)
+{
+    return ready_flight_of(s, 1);
 }
 
 static ef_tuner *tuner_of(const ef_families *families)
@@ -549,6 +556,96 @@ static void test_compiled_once(void **state)
     ef_flight_free(flight);
     ef_families_free(families);
     close_setting(&s);
+}
+
+/* Choices of a family, the first one its start. */
+static void choices_of(const ef_families *families, uint32_t count, uint32_t choice[][64])
+{
+    const ef_family *family = &families->list.at[0];
+    uint32_t params = family->graph->params.count, param = 0, value = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(choice[i], family->start, params * sizeof *choice[i]);
+        for (; i > 0; value = 0, param++) {
+            assert_true(param < params);
+            value += value == family->start[param];
+            if (value < family->values[param])
+                break;
+        }
+        choice[i][param] = i > 0 ? value++ : choice[i][param];
+    }
+}
+
+static double measured_us(ef_flight *flight, const ef_families *families, const uint32_t *choice)
+{
+    ef_trip trip;
+    ef_flight_launch(flight, families, &(ef_trip){.choice = choice, .repeat = 1});
+    assert_true(ef_flight_land(flight, families, 10, &trip));
+    assert_true(trip.choice == choice);
+    return trip.us;
+}
+
+/* What was compiled when it was cancelled, and of which the pool has the reply, is not compiled again either, and takes
+ * no place of the fastest. */
+static void test_compiled_when_cancelled(void **state)
+{
+    (void)state;
+    setting s = open_setting("steady compiling");
+    ef_families *families = few_families(&s);
+    ef_flight *flight = ready_flight_of(&s, 2);
+    ef_reply reply;
+    ef_trip trip;
+    uint32_t choice[2][64];
+    choices_of(families, 2, choice);
+    assert_false(ef_pool_wait(s.pool, 0.3, &reply)); /* until all workers have begun */
+    for (int i = 0; i < 2; i++)
+        ef_flight_launch(flight, families, &(ef_trip){.choice = choice[i], .repeat = 1});
+    uint64_t first = flight->trips.at[0].job, second = flight->trips.at[1].job;
+    do
+        assert_false(ef_flight_land(flight, families, 0.01, &trip));
+    while (!ef_pool_compiles(s.pool, first) || !ef_pool_compiles(s.pool, second));
+    nap(0.8); /* both have answered */
+    assert_true(ef_pool_wait(s.pool, 0, &reply));
+    json_decref(reply.json);
+    assert_false(ef_pool_compiles(s.pool, first) || ef_pool_compiles(s.pool, second));
+    ef_flight_cancel(flight);
+    assert_true(isfinite(measured_us(flight, families, choice[reply.job == first])));
+    assert_int_equal(flight->number, 3); /* two compilations, one measurement */
+    ef_flight_free(flight);
+    ef_families_free(families);
+    close_setting(&s);
+}
+
+/* A compilation that was cancelled, and ends while others are measured, is there when it is launched again, however
+ * many faster ones are kept; what is not launched again is removed. */
+static void test_compiled_beside(void **state)
+{
+    (void)state;
+    for (int end = 0; end < 2; end++) {
+        setting s = open_setting("slow compiler");
+        ef_families *families = few_families(&s);
+        ef_flight *flight = ready_flight(&s);
+        uint32_t choice[EF_FLIGHT_KEEPS + 2][64];
+        ef_trip trip;
+        choices_of(families, EF_FLIGHT_KEEPS + 2, choice);
+        for (uint32_t i = 1; i <= EF_FLIGHT_KEEPS; i++)
+            assert_true(isfinite(measured_us(flight, families, choice[i])));
+        ef_flight_launch(flight, families, &(ef_trip){.choice = choice[0], .repeat = 1});
+        assert_false(ef_flight_land(flight, families, 0.1, &trip));
+        ef_flight_cancel(flight);
+        assert_int_equal(flight->loose.count, 1);
+        assert_true(isfinite(measured_us(flight, families, choice[EF_FLIGHT_KEEPS + 1]))); /* when that has ended */
+        uint64_t before = flight->number;
+        assert_true(flight->loose.count == 1 && flight->loose.at[0].artifact);
+        if (end) {
+            ef_flight_end_loose(flight);
+            assert_int_equal(flight->loose.count, 0);
+        }
+        assert_true(isfinite(measured_us(flight, families, choice[0])));
+        assert_int_equal(flight->number, before + (end ? 2 : 1));
+        ef_flight_free(flight);
+        ef_families_free(families);
+        close_setting(&s);
+    }
 }
 
 /* What nobody waits for any more does not hold up what comes after it. */
@@ -708,6 +805,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_resumed_failures),
                                        cmocka_unit_test(test_compiled_once),
                                        cmocka_unit_test(test_compiled_ahead),
+                                       cmocka_unit_test(test_compiled_when_cancelled),
+                                       cmocka_unit_test(test_compiled_beside),
                                        cmocka_unit_test(test_loose_compilation),
                                        cmocka_unit_test(test_exhausted),
                                        cmocka_unit_test(test_times),
