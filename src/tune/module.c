@@ -18,6 +18,7 @@
 #define LEAST_S 1.0      /* … which takes this, about; with less for each the regions with the most work come first */
 #define LATE_SHARE 0.1   /* of the budget, by which the last region may begin late … */
 #define LATE_S 2.0       /* … and this */
+#define REASONS 3u       /* that are given, of those why regions were kept */
 
 /* A program that stands in one or more steps. */
 typedef struct {
@@ -40,8 +41,8 @@ typedef struct {
     double start, budget;
     bool stopped;
     uint32_t kept;
-    char reason[400]; /* why the first of them was kept */
-    bool hopeless;    /* no worker ever answered: none will */
+    const char *hopeless; /* no worker ever answered, for this reason: none will; NULL: one may */
+    const char *identity; /* of the device, "" when it has none; NULL: not asked yet */
 } course;
 
 /* ---- what there is to do ---- */
@@ -105,10 +106,9 @@ static bool keep_original(course *c, distinct *d, const char *why)
 {
     if (!ef_optimum_as_it_is(&d->optimum, d->program, why, c->plan->arena, c->diag))
         return false;
-    if (c->kept++ == 0)
-        snprintf(c->reason, sizeof c->reason, "%s", why);
+    c->kept++;
     if (c->pool && ef_pool_broken(c->pool)) {
-        c->hopeless = !ef_pool_hello(c->pool);
+        c->hopeless = ef_pool_hello(c->pool) ? NULL : d->optimum.kept;
         ef_pool_free(c->pool);
         c->pool = NULL;
     }
@@ -122,21 +122,37 @@ static bool is_over(const course *c)
     return c->options->unmeasured && elapsed > c->budget + LATE_SHARE * c->budget + LATE_S;
 }
 
-/* After a stop what is left is measured as it is, which a plan needs. */
+/* Whether the store knows enough of it. */
+static bool recall(course *c, distinct *d, const ef_optimize_options *options)
+{
+    char identity[600] = "";
+    ef_diag ignored = {0};
+    if (!c->identity) {
+        bool known = c->device->identity(c->device, identity, sizeof identity, &ignored);
+        c->identity = ef_arena_strndup(c->plan->arena, identity, known ? strlen(identity) : 0);
+    }
+    d->optimum = (ef_optimum){.device = c->identity};
+    return ef_optimum_recall(&d->optimum, c->store, d->hash, (ef_effort){options->budget_s, options->limit},
+                             c->plan->arena);
+}
+
+/* After a stop what is left is measured as it is, which a plan needs. What the store knows needs neither workers nor
+ * time. */
 static bool optimize_one(course *c, distinct *d, double left_weight)
 {
     double left = fmax(c->budget - (ef_seconds() - c->start), 0.1);
     ef_diag diag = {0};
-    if (c->hopeless)
-        return keep_original(c, d, c->reason);
-    if (is_over(c))
-        return keep_original(c, d, "the budget was over before they were measured");
+    const char *unmeasured = c->hopeless  ? c->hopeless
+                             : is_over(c) ? "the budget was over before they were measured"
+                                          : NULL;
     ef_optimize_options options = *c->options;
     options.budget_s = left_weight > 0 ? left * d->weight / left_weight : left;
     options.plain = c->options->plain || c->stopped || options.budget_s < TOO_LITTLE_S;
     options.budget_s = fmax(options.budget_s, 0.1);
     options.user = c;
     options.progress = c->options->progress && !c->stopped ? pass_progress : NULL;
+    if (unmeasured)
+        return recall(c, d, &options) || keep_original(c, d, unmeasured);
     bool fine = ef_optimize(d->program, c->device, &c->pool, c->store, &options, c->plan->arena, &d->optimum, &diag);
     c->stopped = c->stopped || d->optimum.stopped;
     if (!fine && ef_interrupted())
@@ -159,13 +175,42 @@ static bool optimize_all(course *c)
 
 /* ---- the result ---- */
 
+/* The next reason for which a region was kept, and of how many it is one; *at: behind its first region. NULL: there is
+ * none that was not given before. */
+static const char *next_reason(const course *c, uint32_t *at, uint32_t *regions)
+{
+    while (*at < c->programs.count) {
+        uint32_t number = (*at)++, before = 0;
+        const char *why = c->programs.at[number].optimum.kept;
+        *regions = 0;
+        for (uint32_t i = 0; why && i < c->programs.count; i++) {
+            const char *other = c->programs.at[i].optimum.kept;
+            bool same = other && strcmp(other, why) == 0;
+            before += same && i < number;
+            *regions += same;
+        }
+        if (why && before == 0)
+            return why;
+    }
+    return NULL;
+}
+
+/* Each reason once: with the regions that it is one of, where there are several. */
 static const char *describe_kept(const course *c)
 {
     ef_strbuf text = {0};
+    uint32_t at = 0, regions = 0, given = 0, reasons = 0;
     if (c->kept < c->programs.count)
         ef_strbuf_printf(&text, "%" PRIu32 " of %" PRIu32 " distinct regions stay as they are: ", c->kept,
                          c->programs.count);
-    ef_strbuf_puts(&text, c->reason);
+    for (const char *why; reasons < REASONS && (why = next_reason(c, &at, &regions)); reasons++) {
+        ef_strbuf_printf(&text, "%s%s", reasons ? "; " : "", why);
+        if (regions < c->kept)
+            ef_strbuf_printf(&text, " (%" PRIu32 ")", regions);
+        given += regions;
+    }
+    if (given < c->kept)
+        ef_strbuf_printf(&text, "; other reasons (%" PRIu32 ")", c->kept - given);
     const char *copy = ef_arena_strndup(c->plan->arena, text.text, text.length);
     ef_strbuf_free(&text);
     return copy;
@@ -222,7 +267,7 @@ ef_plan *ef_optimize_module(const ef_module *module, const ef_device *device, ef
     order_programs(&c);
     bool fine = optimize_all(&c);
     if (fine && c.kept && c.kept == c.programs.count && !options->unmeasured)
-        fine = ef_fail(diag, "%s", c.reason);
+        fine = ef_fail(diag, "%s", c.programs.at[0].optimum.kept);
     c.plan->elapsed_s = ef_seconds() - c.start;
     for (uint32_t i = 0; fine && i < c.programs.count; i++)
         c.plan->region[c.programs.at[i].region] = ef_optimum_region(&c.programs.at[i].optimum, device);

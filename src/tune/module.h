@@ -3,8 +3,8 @@
  * Regions that are the same program up to names are optimised once. What a region gets of the budget goes by its
  * estimated work, times how often it stands in the module; what one does not use goes to those after it, the one with
  * the most work last. Where there is hardly time to measure each as it is the one with the most work is first, and
- * where PyTorch can run the module (`unmeasured`) it runs those that no time is left for. External calls stay as they
- * are. */
+ * where PyTorch can run the module (`unmeasured`) it runs those that no time is left for and the store does not know.
+ * External calls stay as they are. */
 #ifndef EF_TUNE_MODULE_H
 #define EF_TUNE_MODULE_H
 
@@ -21,7 +21,7 @@ typedef struct {
     bool original; /* nothing faster was found for any of them */
     bool stopped;
     uint32_t kept;       /* distinct regions that could not be measured, or not in time: PyTorch runs them */
-    const char *message; /* why, and which; in the plan's arena; NULL: none */
+    const char *message; /* why, and how many; in the plan's arena; NULL: none */
 } ef_module_summary;
 
 /* NULL and a message when nothing can be measured, of any region, unless `options` want a plan all the same. */

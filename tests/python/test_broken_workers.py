@@ -43,12 +43,15 @@ for line in sys.stdin.buffer:
 """
 
 
-# The same, of which each program takes at least a second.
+# The same, of which each program takes at least a second; one with tanh ends it.
 SLOW = """#!{python}
 import subprocess, sys, time
 worker = subprocess.Popen(["{worker}", *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 for line in sys.stdin.buffer:
     time.sleep(b'"program"' in line)
+    if b'"program"' in line and b"tanh" in line:
+        worker.kill()
+        sys.exit("no tanh here")
     worker.stdin.write(line)
     worker.stdin.flush()
     sys.stdout.buffer.write(worker.stdout.readline())
@@ -67,6 +70,18 @@ class Many(nn.Module):
         for layer in self.layers:
             x = torch.sort(torch.sin(layer(x)), -1)[0]
         return x
+
+
+class First(nn.Module):
+    """A region of much work, with a tanh, before many others."""
+
+    def __init__(self, widths):
+        super().__init__()
+        self.first, self.rest = nn.Linear(24, 24), Many(widths)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x.expand(500, *x.shape))).sum(0)
+        return self.rest(torch.sort(h, -1)[0])
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +157,39 @@ def test_no_time_for_all_regions(monkeypatch, tmp_path):
     assert difference(equiforge.load(tmp_path / "fast.efz", module), module, (x,)) < 1e-5
     with sqlite3.connect(*tmp_path.glob("equiforge/store-*.db")) as store:
         assert store.execute("SELECT count(*) FROM best").fetchone()[0] == 0
+
+
+def test_each_reason_is_given(monkeypatch, tmp_path):
+    """That a worker was lost over one region is not why others were not measured."""
+    proxy = tmp_path / "proxy"
+    proxy.write_text(SLOW.format(python=sys.executable, worker=BUILD / "equiforge"))
+    proxy.chmod(0o755)
+    monkeypatch.setenv("EQUIFORGE_WORKER", str(proxy))
+    module, x = First(range(16, 22)).eval().requires_grad_(False), torch.randn(4, 24)
+    fast, message = optimize(module, x, budget="1s")
+    kept = [region.language for region in fast.plan.regions].count("torch")
+    assert kept >= 4
+    assert f"{kept} of 7 distinct regions stay as they are: " in message or kept == 7, message
+    assert "no tanh here (1)" in message
+    assert f"the budget was over before they were measured ({kept - 1})" in message
+
+
+def test_what_is_stored_needs_no_time_and_no_workers(monkeypatch, tmp_path):
+    """A region whose answer is known has it however late it is, and though no worker starts."""
+    module, x = Many([16, 17, 18, 19, 300, 20, 21, 22]).eval().requires_grad_(False), torch.randn(4, 24)
+    known = Many([16]).eval().requires_grad_(False)
+    assert [r.language for r in equiforge.optimize(known, (x,), budget="5s").plan.regions] == ["c"]
+    proxy = tmp_path / "proxy"
+    proxy.write_text(SLOW.format(python=sys.executable, worker=BUILD / "equiforge"))
+    proxy.chmod(0o755)
+    monkeypatch.setenv("EQUIFORGE_WORKER", str(proxy))
+    late, message = optimize(module, x, budget="1s")
+    assert "the budget was over" in message
+    assert late.plan.regions[0].language == "c"
+    monkeypatch.setenv("EQUIFORGE_WORKER", shutil.which("false"))
+    broken, message = optimize(module, x, budget="30s")
+    assert "worker" in message
+    assert broken.plan.regions[0].language == "c"
 
 
 def test_command_line_fails(monkeypatch, tmp_path):
