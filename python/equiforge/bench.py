@@ -160,8 +160,6 @@ def check(arguments: argparse.Namespace) -> None:
         raise Usage("--results, --limit, --plot and --save are not for suite search")
     if arguments.save and arguments.baselines:
         raise Usage("--save is not for --baselines, which optimise nothing")
-    if arguments.save:
-        folder(arguments.save)
 
 
 def folder(path: Path) -> None:
@@ -204,6 +202,8 @@ def measure(arguments: argparse.Namespace) -> int:
     except EquiForgeError as problem:
         raise Usage(str(problem)) from None
     names = chosen(arguments)
+    if arguments.save:  # when nothing else is wrong, which would leave it behind
+        folder(arguments.save)
     known = {name: results.found[name] for name in names if name in results.found}
     here = models(arguments.target) if known else set()
     known = {name: case for name, case in known.items() if options.covers(case, here)}

@@ -64,6 +64,13 @@ def test_bad_arguments(arguments, words, capsys):
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", [("--budget", "soon"), ("--limit", "soon"), ("--only", "nothing at all")])
+def test_bad_arguments_leave_no_folder(wrong, tmp_path, capsys):
+    assert main(["--target", "cpu", "--save", str(tmp_path / "a" / "b"), *wrong]) == 2
+    assert wrong[1] in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
+
+
 def test_suites():
     assert suites("all") == ["programs", "attention", "layers"]
     assert suites("layers,programs") == ["layers", "programs"] and suites("search") == ["search"]
