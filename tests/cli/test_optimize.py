@@ -140,6 +140,15 @@ def test_hanging_candidate_costs_itself(optimize, simple):
     assert result["measured"] > 3
 
 
+def test_libraries_of_runs_with_faults_are_not_kept(optimize, simple, tmp_path, monkeypatch):
+    """They would be kept as what the true source was compiled to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert not optimize(simple, EQUIFORGE_TEST_FAULT="wrong@2")["stored"]
+    assert not [*tmp_path.glob("cache/equiforge/native/*")]
+    assert not optimize(simple, limit=12)["stored"]
+    assert len([*tmp_path.glob("cache/equiforge/native/*")]) == 1
+
+
 def start(equiforge, *arguments):
     return subprocess.Popen(
         [equiforge.executable, *map(str, arguments)],
