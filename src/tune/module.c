@@ -203,11 +203,12 @@ static const char *describe_kept(const course *c)
     if (c->kept < c->programs.count)
         ef_strbuf_printf(&text, "%" PRIu32 " of %" PRIu32 " distinct regions stay as they are: ", c->kept,
                          c->programs.count);
-    for (const char *why; reasons < REASONS && (why = next_reason(c, &at, &regions)); reasons++) {
+    for (const char *why = next_reason(c, &at, &regions); why && reasons < REASONS; reasons++) {
         ef_strbuf_printf(&text, "%s%s", reasons ? "; " : "", why);
         if (regions < c->kept)
             ef_strbuf_printf(&text, " (%" PRIu32 ")", regions);
         given += regions;
+        why = next_reason(c, &at, &regions);
     }
     if (given < c->kept)
         ef_strbuf_printf(&text, "; other reasons (%" PRIu32 ")", c->kept - given);
