@@ -60,14 +60,14 @@ static bool lower_layer_norm(ef_aten *c, int param)
     return give(c, 0, y) && give(c, 1, m) && give(c, 2, scale);
 }
 
-/* rms_norm and _fused_rms_norm. Without eps it is the type's smallest step. */
+/* rms_norm and _fused_rms_norm. Without eps it is the smallest step of the type that PyTorch computes in. */
 static bool lower_rms_norm(ef_aten *c, int param)
 {
     int64_t shape[EF_MAX_RANK];
     unsigned index[EF_MAX_RANK], count = ef_aten_ints(c, "normalized_shape", 1, shape, EF_MAX_RANK, NULL);
     ef_dn x = ef_aten_operand(c, "input", 0);
     ef_dtype type = ef_aten_result_type(c, 0);
-    double smallest = type == EF_F64 ? 0x1p-52 : type == EF_BF16 ? 0x1p-7 : type == EF_F16 ? 0x1p-10 : 0x1p-23;
+    double smallest = type == EF_F64 ? 0x1p-52 : 0x1p-23;
     (void)param;
     innermost(count, index);
     ef_dn scale = ef_n(c, EF_ADD, mean(c, ef_b(c, EF_MUL, x, x), index, count), ef_aten_number(c, "eps", 3, smallest));

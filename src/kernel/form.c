@@ -182,11 +182,44 @@ static bool is_statistic(const ef_former *f, ef_expr e)
     return all;
 }
 
-/* A tensor that is stored between kernels. */
-static uint32_t new_buffer(ef_former *f, const ef_type_info *info, bool statistic, const char *name)
+/* Whether the program has values in f32 that its types do not show: it makes some narrower or gives some back, of
+ * narrow inputs. Casts to f32 are no operations. */
+static bool is_mixed(const ef_former *f, ef_expr top)
+{
+    for (ef_expr e = 0; e < top; e++)
+        if (ef_dag_op(f->dag, e) == EF_CAST && is_narrow((uint8_t)ef_dag_attr(f->dag, e)))
+            return true;
+    for (uint32_t i = 0; i < f->program->outputs; i++)
+        if (ef_type_at(f->ctx, ef_dag_type(f->dag, f->program->output[i].expr))->dtype == EF_F32)
+            return true;
+    return false;
+}
+
+/* Whether eager PyTorch surely has a value in its narrow type: it is an input, the result of a cast or, in a program
+ * that is not mixed, of a product. Others may be the inside of an operation, as the squares of a norm, which has them
+ * in f32: these leave the range of f16 where the results do not. */
+static bool is_rounded(const ef_former *f, ef_expr e)
+{
+    const ef_expr *child;
+    unsigned count = ef_dag_children(f->dag, e, &child);
+    ef_op op = ef_dag_op(f->dag, e);
+    bool all = count > 0;
+    if (op == EF_INPUT || op == EF_CAST)
+        return true;
+    if (ef_ops[op].class == EF_CONTRACTION)
+        return !f->mixed;
+    if (ef_ops[op].class != EF_SHAPE && ef_ops[op].class != EF_PARALLEL)
+        return false;
+    for (unsigned i = 0; i < count; i++)
+        all = all && f->rounded[child[i]];
+    return all;
+}
+
+/* A tensor that is stored between kernels; `narrow`: in its own type, where that is narrower than f32. */
+static uint32_t new_buffer(ef_former *f, const ef_type_info *info, bool narrow, const char *name)
 {
     ef_kbuffer b = {.kind = EF_BUFFER_TEMP, .dtype = info->dtype, .rank = info->rank, .name = name};
-    if (b.dtype == EF_NUM || (is_narrow(b.dtype) && statistic && !f->eager))
+    if (b.dtype == EF_NUM || (is_narrow(b.dtype) && !narrow))
         b.dtype = EF_F32;
     memcpy(b.dim, info->dim, sizeof b.dim);
     ef_vec_push(&f->graph->buffers, b);
@@ -319,7 +352,8 @@ static uint32_t buffers_of(ef_former *f, ef_expr e, const char *name)
     uint32_t first = f->graph->buffers.count;
     unsigned count = ef_type_leaves(f->ctx, ef_dag_type(f->dag, e), leaf);
     for (unsigned i = 0; i < count; i++)
-        new_buffer(f, ef_type_at(f->ctx, leaf[i]), f->statistic[e], count > 1 ? text_of(f, "%s_%u", name, i) : name);
+        new_buffer(f, ef_type_at(f->ctx, leaf[i]), f->eager ? !f->mixed : f->rounded[e] && !f->statistic[e],
+                   count > 1 ? text_of(f, "%s_%u", name, i) : name);
     return first;
 }
 
@@ -390,7 +424,7 @@ static bool copy_output(ef_former *f, ef_expr e, const ef_type_info *info, const
     if (ef_type_at(f->ctx, ef_dag_type(f->dag, e))->is_tuple)
         return ef_fail(f->diag, "cannot make kernels: output %s is a tuple of moved values; use one output a field",
                        name);
-    *buffer = new_buffer(f, info, false, name);
+    *buffer = new_buffer(f, info, true, name);
     return form_kernel(f, e, true, *buffer);
 }
 
@@ -543,9 +577,11 @@ static void find_lives(ef_kgraph *g)
 
 static bool form(ef_former *f, ef_expr top)
 {
+    f->mixed = is_mixed(f, top);
     for (ef_expr e = 0; e < top; e++) {
         f->owner[e] = f->stored[e] = EF_NONE;
         f->statistic[e] = is_statistic(f, e);
+        f->rounded[e] = is_rounded(f, e);
         if (ef_dag_op(f->dag, e) == EF_COLLECT) {
             ef_axis axis = (ef_axis)ef_dag_attr(f->dag, e);
             f->collected = ef_axes_union(f->ctx, f->collected, ef_axes_intern(f->ctx, &axis, 1));
@@ -594,12 +630,14 @@ static ef_kgraph *graph_of(const ef_program *program, bool eager, ef_diag *diag)
     f.stored = ef_xcalloc(top + 1, sizeof *f.stored);
     f.name = ef_xcalloc(top + 1, sizeof *f.name);
     f.statistic = ef_xcalloc(top + 1, sizeof *f.statistic);
+    f.rounded = ef_xcalloc(top + 1, sizeof *f.rounded);
     f.input_buffer = ef_xcalloc(inputs + 1, sizeof *f.input_buffer);
     bool fine = form(&f, top);
     free(f.owner);
     free(f.stored);
     free(f.name);
     free(f.statistic);
+    free(f.rounded);
     free(f.input_buffer);
     if (fine)
         return f.graph;

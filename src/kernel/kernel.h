@@ -98,10 +98,11 @@ typedef struct {
 
 typedef enum { EF_BUFFER_INPUT, EF_BUFFER_TEMP, EF_BUFFER_OUTPUT } ef_buffer_kind;
 
-/* How elements are stored is a choice for temporaries. Eager PyTorch stores every value in the program's own type, so
- * that type is the narrowest that is tried; statistics (what a reduction leaves, partial results, what is computed from
- * these alone) are few and decide what is computed from them, so they are stored in f32, as states are kept. Where
- * verification finds that narrow temporaries cost too much, ef_kgraph_widen stores all in f32. */
+/* How elements are stored is a choice for temporaries. What eager PyTorch surely has in the program's own narrow type
+ * is stored in that: inputs, results of casts, and of products where nothing says that they are computed in f32. All
+ * else is stored in f32, as PyTorch computes it inside of its operations and behind casts; so are statistics (what a
+ * reduction leaves, partial results, what is computed from these alone), which are few and decide what is computed from
+ * them. Where verification finds that narrow temporaries cost too much, ef_kgraph_widen stores all in f32. */
 typedef struct {
     ef_buffer_kind kind;
     uint8_t dtype, rank; /* dtype: of the elements as they are stored; code generators convert on loading and storing */

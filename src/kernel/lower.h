@@ -22,6 +22,8 @@ typedef struct {
     uint32_t *input_buffer; /* by input id */
     ef_axes collected;      /* axes that some collection turns into a dimension */
     bool *statistic;        /* by expression: it is stored in f32 (see ef_kbuffer) */
+    bool *rounded;          /* by expression: it may be stored in its own narrow type */
+    bool mixed;             /* the program computes in f32 what its types say is narrow */
     bool eager;             /* one kernel an operator, each result in its own type */
 } ef_former;
 

@@ -357,6 +357,7 @@ NORMS = {
     "rms_norm": (nn.RMSNorm(5, eps=1e-6), X),
     "rms_norm_default": (lambda x: F.rms_norm(x, (5,)), X),
     "rms_norm_f16": (nn.RMSNorm(5).half(), r(3, 5, dtype=f16)),
+    "rms_norm_f16_small": (nn.RMSNorm(5).half(), 0.01 * r(3, 5, dtype=f16)),
     "rms_norm_by_hand": (
         lambda x, g: (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, True) + 1e-6)).to(x.dtype) * g,
         r(3, 5, dtype=f16),

@@ -590,3 +590,33 @@ def test_quick_calls_are_compared_in_rows():
     assert 30 <= slow < 40 and 15 <= fast < 25
     assert in_turns([clock.call(5e3), clock.call(1e4)], clock, 1e6) == [5.1e3, 1.01e4]
     assert in_turns([clock.call(30.0), clock.call(15.0)], clock, 200.0) == [130.0, 115.0]  # no time for more
+
+
+def test_what_pytorch_computes_in_float32_is_not_stored_in_float16():
+    """Squares of what float16 has are not among it where results are: behind casts, and inside of norms."""
+
+    class Norm(torch.nn.Module):
+        def forward(self, x):
+            wide = x.float()
+            return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+    class Gram(torch.nn.Module):
+        def forward(self, x):
+            return x.float() @ x.float().t() * 100
+
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return (
+                torch.nn.functional.layer_norm(x, (64,)) * 2,
+                x.float().var(-1),
+                torch.nn.functional.normalize(x, dim=-1),
+            )
+
+    x = torch.randn(1, 64).half()
+    for module in (Norm(), Gram(), Layer(), torch.nn.RMSNorm(64).half().requires_grad_(False)):
+        fast = equiforge.optimize(module.eval(), (x,), target="cpu", budget="2s")
+        fast.__dict__.update(_keep_original=False)
+        for size in (300.0, 0.004):
+            wanted, found = module(size * x), fast(size * x)
+            for a, b in zip(*(y if isinstance(y, tuple) else (y,) for y in (found, wanted)), strict=True):
+                assert float((a - b).double().norm() / b.double().norm()) < 2e-3, (type(module), size)

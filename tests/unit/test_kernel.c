@@ -1236,6 +1236,31 @@ static void kernels_run_beside_longer_ones(void **state)
     ef_ctx_free(ctx);
 }
 
+/* What is stored in a narrow type is what PyTorch surely has in it. */
+static void narrow_temporaries(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool narrow;
+    } known[] = {{"output r = matmul(matmul(x, w), w)\n", true},
+                 {"output r = matmul(cast[f16](exp(x)), w)\n", true},
+                 {"m = mul(x, x)\noutput r = div(m, reduce[sum, -1](m))\n", false},
+                 {"output r = cast[f32](matmul(matmul(x, w), w))\n", false},
+                 {"m = matmul(x, w)\noutput r = cast[f16](matmul(exp(m), w))\n", false}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text,
+                       "program p\ndim a = 16\ndim b = 32\ninput x: f16[a, b]\ninput w: f16[b, b]\n%s", known[i].text);
+        ef_ctx *ctx = ef_ctx_new();
+        ef_kgraph *graph = graph_of_text(ctx, text);
+        if (ef_kgraph_is_narrow(graph) != known[i].narrow)
+            fail_msg("%s", text);
+        ef_kgraph_free(graph);
+        ef_ctx_free(ctx);
+    }
+}
+
 /* ---- buffers and schedules ---- */
 
 static void dead_buffers_are_used_again(void **state)
@@ -1515,6 +1540,7 @@ int main(void)
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(kernels_run_beside_longer_ones),
         cmocka_unit_test(inputs_are_loaded_ahead),
+        cmocka_unit_test(narrow_temporaries),
         cmocka_unit_test(nothing_is_stored_that_is_not_read),
         cmocka_unit_test(dead_buffers_are_used_again),
         cmocka_unit_test(side_by_side_variables_are_tiled_as_one),

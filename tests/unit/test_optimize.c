@@ -23,7 +23,7 @@
 static const char text[] = "program two\n"
                            "dim m = 512\ndim n = 512\n"
                            "input x: f32[m, n]\n"
-                           "y = exp(x)\n"
+                           "y = cast[f16](exp(x))\n"
                            "output z = reduce[sum, -1](mul(y, y))\n";
 
 #define MARK "/* the program as it is */"
@@ -380,7 +380,7 @@ static void test_nothing_tried_is_not_done(void **state)
 static const char narrow_text[] = "program narrow\n"
                                   "dim m = 512\ndim n = 512\n"
                                   "input x: f16[m, n]\n"
-                                  "y = exp(x)\n"
+                                  "y = cast[f16](exp(x))\n"
                                   "output z = reduce[sum, -1](mul(y, y))\n";
 
 static void add_result(void *user, const ef_store_result *r)
