@@ -241,6 +241,67 @@ static void test_inputs_loaded_ahead(void **state)
     release(&l);
 }
 
+/* Of a product of a product with few rows each warp has columns of its own, so that more of them repeat nothing. */
+static void test_few_rows_deal_out_columns(void **state)
+{
+    (void)state;
+    loaded l = load("tests/derivations/mha_decode_b1_split.ef");
+    double us[8];
+    ef_schedule s = ef_first_schedule(l.graph, ef_target_named("h200"), us);
+    ef_cost *first = ef_cost_new(l.graph, 0, ef_target_named("h200"));
+    set(&l, &s, "k0.warps", 8);
+    assert_true(ef_cost_us(first, &s, NULL) < 1.1 * us[0]);
+    ef_cost_free(first);
+    ef_schedule_free(&s);
+    release(&l);
+}
+
+/* Operands that no loop loads go to shared memory for the matrix unit one after the other, each when it has come. */
+static void test_operands_in_turn(void **state)
+{
+    static const char text[] = "program p\ndim a = 16\ndim b = 64\ndim c = 32\ninput x: f16[a, b]\n"
+                               "input w: f16[b, c]\noutput r = matmul(x, w)\n";
+    static const char *const whole[] = {"k0.a.0", "k0.b.1", "k0.c.0"};
+    static const uint64_t extent[] = {16, 64, 32};
+    (void)state;
+    loaded l = load_text(text);
+    ef_schedule s = ef_schedule_default(l.graph, EF_BACKEND_TRITON, 132);
+    const ef_target *h200 = ef_target_named("h200");
+    ef_cost *c = ef_cost_new(l.graph, 0, h200);
+    for (unsigned i = 0; i < 3; i++)
+        set(&l, &s, whole[i], extent[i]);
+    set(&l, &s, "k0.unit", 1);
+    assert_true(ef_cost_us(c, &s, NULL) > h200->launch_us + 2 * 0.75); /* twice what a load from memory takes */
+    ef_cost_free(c);
+    ef_schedule_free(&s);
+    release(&l);
+}
+
+/* Rows that are sums are not multiplied several at a time outside of the matrix unit, where they are long. */
+static void test_long_rows_of_sums(void **state)
+{
+    static const char text[] = "program p\ndim a = 16\ndim s = 4\ndim c = 512\ndim e = 512\ninput x: f16[a, s, c]\n"
+                               "input w: f16[c, e]\n"
+                               "sums = reduce[sum, -2](partition[-3, a.0](replicate[e.0](x)))\n"
+                               "tile = tile_matmul(reshape[a, c](sums), partition[-1, e.0](replicate[a.0](w)))\n"
+                               "output r = combination[-2, a.0](combination[-1, e.0](tile))\n";
+    (void)state;
+    loaded l = load_text(text);
+    double us[8];
+    ef_schedule s = ef_first_schedule(l.graph, ef_target_named("h200"), us);
+    ef_cost *c = ef_cost_new(l.graph, 0, ef_target_named("h200"));
+    set(&l, &s, "k0.unit", 0);
+    set(&l, &s, "k0.e.0", 16);
+    for (uint64_t rows = 1; rows <= 2; rows++) {
+        set(&l, &s, "k0.a.0", rows);
+        us[rows - 1] = ef_cost_us(c, &s, NULL);
+    }
+    assert_true(us[1] > 3 * us[0] && us[1] < EF_COST_NEVER);
+    ef_cost_free(c);
+    ef_schedule_free(&s);
+    release(&l);
+}
+
 /* Draws parameters of a kernel until it has room; else its first ones stay. */
 static void draw_kernel(const loaded *l, ef_schedule *schedule, uint32_t kernel, const ef_target *target, ef_rng *rng)
 {
@@ -684,6 +745,9 @@ int main(void)
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_first_schedules),
         cmocka_unit_test(test_inputs_loaded_ahead),
+        cmocka_unit_test(test_few_rows_deal_out_columns),
+        cmocka_unit_test(test_operands_in_turn),
+        cmocka_unit_test(test_long_rows_of_sums),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_floor_is_below),
         cmocka_unit_test(test_order),
