@@ -53,6 +53,7 @@ static struct {
     int (*push)(void *context);
     int (*pop)(void **context);
     int (*error)(int result, const char **text);
+    int (*capture_mode)(int *mode);
     /* Of newer drivers: 12.3 */
     int (*graph_create)(void **graph, unsigned flags);
     int (*graph_add)(void **node, void *graph, void *const *from, size_t count, const cu_node *params);
@@ -91,7 +92,7 @@ static void find_driver(void)
         {"cuLaunchKernelEx", &driver.launch},  {"cuStreamIsCapturing", &driver.capturing},
         {"cuCtxGetCurrent", &driver.current},  {"cuDevicePrimaryCtxRetain", &driver.primary},
         {"cuCtxPushCurrent_v2", &driver.push}, {"cuCtxPopCurrent_v2", &driver.pop},
-        {"cuGetErrorString", &driver.error},
+        {"cuGetErrorString", &driver.error},   {"cuThreadExchangeStreamCaptureMode", &driver.capture_mode},
     };
     const symbol graphs[] = {
         {"cuGraphCreate", &driver.graph_create},
@@ -187,14 +188,34 @@ ef_launches *ef_launches_new(const ef_launch_place *place, ef_diag *diag)
     return list;
 }
 
+/* While any stream of the process is captured, the driver refuses to make or free graphs that can be launched, and the
+ * capture is lost: PyTorch captures so that no thread may. What is made and freed here has nothing to do with the
+ * stream, so it is done in the mode that allows it; Python frees lists whenever it collects garbage. Returns the
+ * thread's mode, for `back`. */
+enum { CAPTURE_RELAXED = 2 };
+
+static int allow(void)
+{
+    int mode = CAPTURE_RELAXED;
+    driver.capture_mode(&mode);
+    return mode;
+}
+
+static void back(int mode)
+{
+    driver.capture_mode(&mode);
+}
+
 static void forget_graph(ef_launches *list)
 {
+    int mode = allow();
     for (uint32_t i = 0; i < list->made; i++) {
         driver.exec_free(list->instances[i].exec);
         free(list->instances[i].set);
     }
     if (list->graph)
         driver.graph_free(list->graph);
+    back(mode);
     list->made = 0;
     list->graph = NULL;
 }
@@ -354,7 +375,9 @@ static bool has(const ef_launches *list, const instance *x, const uint64_t *addr
 static instance *new_instance(ef_launches *list)
 {
     instance x = {0};
-    if (driver.graph_instantiate(&x.exec, list->graph, 0) != 0)
+    int mode = allow(), result = driver.graph_instantiate(&x.exec, list->graph, 0);
+    back(mode);
+    if (result)
         return NULL;
     x.set = ef_xcalloc(list->addresses + 1, sizeof *x.set);
     copy(list, x.set, list->built);

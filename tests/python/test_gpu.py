@@ -1,6 +1,7 @@
 """Optimised modules on GPUs: what a call costs the host, streams, graphs, several devices, faulty candidates. Skipped
 without a GPU."""
 
+import gc
 import itertools
 import re
 import sqlite3
@@ -291,6 +292,22 @@ def test_graphs():
     with torch.cuda.graph(graph):
         y = fast(x)
     x.normal_()
+    graph.replay()
+    assert torch.allclose(y, fast.original(x))
+
+
+def test_garbage_collected_during_a_capture():
+    """Of a module whose calls became graphs."""
+    other, fast = three("cuda:0"), three("cuda:0")
+    x, graph = torch.randn(4096, device="cuda:0"), torch.cuda.CUDAGraph()
+    for _ in range(4):
+        other(x)
+    fast(x)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        del other
+        gc.collect()
+        y = fast(x)
     graph.replay()
     assert torch.allclose(y, fast.original(x))
 

@@ -34,7 +34,8 @@ static char written[1 << 20];
 static size_t length;
 static uint64_t launches, failing, capturing;
 static int quiet, refused;
-static uint64_t counted[3];
+static uint64_t counted[3], lost;
+static _Thread_local int capture_mode; /* as CUstreamCaptureMode: global */
 static _Thread_local void *current = (void *)0x1000;
 
 static void print(const char *format, ...)
@@ -116,6 +117,13 @@ EXPORT void fake_cuda_graphs(uint64_t found[3]);
 EXPORT void fake_cuda_graphs(uint64_t found[3])
 {
     memcpy(found, counted, sizeof counted);
+}
+
+/* How often an executable graph was made or freed in a way that loses what another stream captures. */
+EXPORT uint64_t fake_cuda_lost(void);
+EXPORT uint64_t fake_cuda_lost(void)
+{
+    return lost;
 }
 
 /* The context of this thread; 0: none. */
@@ -219,6 +227,7 @@ EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned lon
 EXPORT int cuGraphInstantiateWithFlags(graph_exec **exec, graph *g, unsigned long long flags)
 {
     (void)flags;
+    lost += capture_mode != 2;
     if (refused == 4)
         return 2;
     for (int i = 1; i < g->nodes; i++)
@@ -268,6 +277,7 @@ EXPORT int cuGraphDestroy(graph *g)
 EXPORT int cuGraphExecDestroy(graph_exec *exec);
 EXPORT int cuGraphExecDestroy(graph_exec *exec)
 {
+    lost += capture_mode != 2;
     free(exec);
     counted[2]--;
     return 0;
@@ -302,6 +312,15 @@ EXPORT int cuStreamIsCapturing(void *stream, int *status);
 EXPORT int cuStreamIsCapturing(void *stream, int *status)
 {
     *status = (uintptr_t)stream == capturing;
+    return 0;
+}
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode);
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
     return 0;
 }
 

@@ -16,6 +16,8 @@ void fake_cuda_reset(uint64_t fail, uint64_t capture, int silent);
 void fake_cuda_context(uint64_t context);
 void fake_cuda_refuse(int what);
 void fake_cuda_graphs(uint64_t found[3]);
+uint64_t fake_cuda_lost(void);
+int cuThreadExchangeStreamCaptureMode(int *mode);
 
 static uint64_t function_of(const char *sizes)
 {
@@ -166,6 +168,26 @@ static void test_streams_in_capture(void **state)
     ef_launches_free(other);
 }
 
+/* Graphs are made by calls on other streams, and freed by whoever collects garbage, while a stream is captured. */
+static void test_graphs_lose_no_capture(void **state)
+{
+    (void)state;
+    uint64_t there[3];
+    fake_cuda_reset(0, 0xcd, 0);
+    ef_launches *list = two(0xab, false);
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(ef_launches_call(list, (uint64_t[]){0x10, 0x20 + 0x10 * i}), 0);
+    fake_cuda_graphs(there);
+    assert_true(there[2] > 2);
+    ef_launches_free(list);
+    fake_cuda_graphs(there);
+    assert_int_equal(there[2], 0);
+    assert_int_equal(fake_cuda_lost(), 0);
+    int mode = 0; /* the thread's own is as it was */
+    cuThreadExchangeStreamCaptureMode(&mode);
+    assert_int_equal(mode, 0);
+}
+
 static void test_errors_end_the_list(void **state)
 {
     (void)state;
@@ -272,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_addresses_in_turns),
         cmocka_unit_test(test_unaligned_addresses),
         cmocka_unit_test(test_streams_in_capture),
+        cmocka_unit_test(test_graphs_lose_no_capture),
         cmocka_unit_test(test_errors_end_the_list),
         cmocka_unit_test(test_empty_grids),
         cmocka_unit_test(test_limits),
