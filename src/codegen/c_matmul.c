@@ -1,8 +1,8 @@
 /* Matrix products: calls of the support code's register-blocked loops, which read both operands where they lie.
  *
- * The first operand is in float, a tile or a stored one, with any strides. The second may be stored in a narrower type;
- * its rows or its columns are contiguous, or it is copied into a tile first. Several variables of one dimension become
- * loops around the call, all but the last. */
+ * The first operand is in float or double, as the result is: a tile or a stored one, with any strides. The second may
+ * be stored in a narrower type; its rows or its columns are contiguous, or it is copied into a tile first. Several
+ * variables of one dimension become loops around the call, all but the last. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -60,14 +60,15 @@ static strides strides_of(ef_c *c, ef_kid operand)
     return s;
 }
 
-static bool is_float_base(const ef_c *c, ef_kid base, bool narrow)
+/* Whether what an operand is read from has elements of the result's type, or of one that is widened to it. */
+static bool suits(const ef_c *c, ef_kid base, c_type type, bool narrow)
 {
     const ef_knode *node = ef_kernel_node(c->kernel, base);
     ef_dtype dtype = (ef_dtype)node->dtype;
     if (node->op != EF_K_BUFFER)
-        return ef_c_type(dtype) == C_FLOAT;
+        return ef_c_type(dtype) == type;
     dtype = (ef_dtype)c->graph->buffers.at[node->attr].dtype;
-    return dtype == EF_F32 || (narrow && (dtype == EF_F16 || dtype == EF_BF16));
+    return ef_c_type(dtype) == type && (narrow || (dtype != EF_F16 && dtype != EF_BF16));
 }
 
 static uint64_t rows_of(ef_c *c, const ef_knode *matmul)
@@ -83,7 +84,7 @@ c_reading ef_c_reading(ef_c *c, const ef_knode *matmul, unsigned operand, ef_kid
 {
     strides s = strides_of(c, matmul->child[operand]);
     *base = s.base;
-    if (s.base == EF_NONE || !s.affine || !is_float_base(c, s.base, operand == 1))
+    if (s.base == EF_NONE || !s.affine || !suits(c, s.base, ef_c_type((ef_dtype)matmul->dtype), operand == 1))
         return C_READ_TILE;
     if (operand == 0) { /* dot products read it in vectors */
         ef_kid other;
@@ -164,7 +165,9 @@ static const char *pointer(ef_c *c, ef_kid operand, const ef_index *index)
 static const char *suffix_of(const ef_c *c, ef_kid base)
 {
     const ef_knode *node = ef_kernel_node(c->kernel, base);
-    return node->op == EF_K_BUFFER ? ef_dtype_names[c->graph->buffers.at[node->attr].dtype] : "f32";
+    if (node->op == EF_K_BUFFER)
+        return ef_dtype_names[c->graph->buffers.at[node->attr].dtype];
+    return ef_c_type((ef_dtype)node->dtype) == C_DOUBLE ? "f64" : "f32";
 }
 
 static void call(ef_c *c, product *p, c_reading reading, const char *name)
@@ -196,7 +199,7 @@ static void call(ef_c *c, product *p, c_reading reading, const char *name)
     ef_c_close(c, loops);
 }
 
-/* Element by element: for types other than float, and operands that have no strides. */
+/* Element by element: for integers, and operands that have no strides. */
 static void general(ef_c *c, product *p, const char *name)
 {
     c_type type = ef_c_type((ef_dtype)p->node->dtype);
@@ -224,7 +227,7 @@ void ef_c_matmul(ef_c *c, ef_kid id, const char *name)
     product p = product_of(c, node);
     ef_kid a, b;
     c_reading first = C_READ_TILE, second = C_READ_TILE;
-    if (ef_c_type((ef_dtype)node->dtype) == C_FLOAT) {
+    if (ef_c_type((ef_dtype)node->dtype) >= C_FLOAT) {
         first = ef_c_reading(c, node, 0, &a);
         second = ef_c_reading(c, node, 1, &b);
     }

@@ -82,7 +82,7 @@ static bool by_nature(uint32_t op)
 
 static void plan_operands(ef_c *c, const ef_knode *matmul)
 {
-    if (ef_c_type((ef_dtype)matmul->dtype) != C_FLOAT)
+    if (ef_c_type((ef_dtype)matmul->dtype) < C_FLOAT)
         return;
     for (unsigned i = 0; i < 2; i++) {
         ef_kid base;

@@ -40,6 +40,29 @@ def test_the_code_is_shown(equiforge):
     assert "Program mha_decode_b1_rolling" in result.stdout
 
 
+DOUBLES = """program doubles
+dim m = 37
+dim k = 70
+dim n = 53
+input x: f64[m, k]
+input rows: f64[k, n]
+input columns: f64[n, k]
+output y = matmul(x, rows)
+output z = matmul(x, transpose[1, 0](columns))
+"""
+
+
+@pytest.mark.parametrize("rows", [37, 3])
+def test_products_in_double_are_as_blocked_as_those_in_float(equiforge, tmp_path, rows):
+    """Exact results of large programs are such products; element by element they took twenty times as long."""
+    path = tmp_path / "doubles.ef"
+    path.write_text(DOUBLES)
+    found = equiforge.json("run", path, "--check", "--emit", "--repeat", "1", "--dims", f"m={rows}")
+    assert found["rel_l2"] < 1e-14
+    assert found["source"].count("ef_matmul_rows_f64(") + found["source"].count("ef_matmul_columns_f64(") == 2
+    assert ("ef_matmul_columns_f64(" in found["source"]) == (rows == 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
