@@ -6,6 +6,7 @@
 #include "plan/check.h"
 #include "plan/report.h"
 #include "support/file.h"
+#include "support/reasons.h"
 #include "tune/replay.h"
 
 /* ---- running ---- */
@@ -18,14 +19,33 @@ static uint32_t uses(const ef_plan *plan, uint32_t region)
     return count;
 }
 
+/* Whether all regions have code that can be run here. */
+static bool has_code(const ef_plan *plan, ef_diag *diag)
+{
+    ef_strbuf text = {0};
+    const char **why = ef_xcalloc(plan->regions + 1, sizeof *why);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < plan->regions; i++) {
+        if (strcmp(plan->region[i].language, "torch") != 0)
+            continue;
+        why[i] = plan->region[i].kept ? plan->region[i].kept : "nothing could be measured";
+        kept++;
+    }
+    ef_reasons_print(why, plan->regions, &text);
+    free(why);
+    if (kept)
+        ef_fail(diag, "%u of %u regions were left to PyTorch, and so cannot be run by the command line: %s", kept,
+                plan->regions, text.text);
+    ef_strbuf_free(&text);
+    return kept == 0;
+}
+
 static bool run_region(const ef_plan *plan, uint32_t region, const equiforge_run_options *options,
                        ef_replay_result *result, ef_diag *diag)
 {
     const ef_plan_region *r = &plan->region[region];
     ef_plan_programs programs;
     ef_device device;
-    if (strcmp(r->language, "torch") == 0)
-        return ef_fail(diag, "region %u has no code of ours: it could not be measured, and PyTorch runs it", region);
     const ef_replay_options replay = {options->repeat, options->seed, options->check};
     if (!ef_device_find(plan->target, NULL, options->threads ? options->threads : r->threads, &device, diag) ||
         !ef_plan_programs_open(r, &programs, diag))
@@ -43,6 +63,8 @@ equiforge_status equiforge_plan_run(equiforge_plan *plan, const equiforge_run_op
     equiforge_region_result *region = ef_arena_alloc(ef_api_arena(&plan->result), p->regions * sizeof *region);
     bool known = true;
     *result = (equiforge_plan_result){.region = region};
+    if (!has_code(p, diag))
+        return EQUIFORGE_FAILED;
     for (uint32_t i = 0; i < p->steps; i++)
         result->externals += p->step[i].kind == EF_MS_EXTERNAL;
     for (uint32_t i = 0; i < p->regions; i++) {

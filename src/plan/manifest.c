@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum { TEXT, TEXT_OR_NULL, COUNT, COUNT_64, REAL, FLAG } kind;
+typedef enum { TEXT, TEXT_OR_NULL, TEXT_OR_NO_KEY, COUNT, COUNT_64, REAL, FLAG } kind;
 
 typedef struct {
     const char *key;
@@ -27,14 +27,23 @@ static const field plan_fields[] = {
     END,
 };
 static const field region_fields[] = {
-    FIELD(ef_plan_region, language, TEXT),     FIELD(ef_plan_region, entry, TEXT),
-    FIELD(ef_plan_region, schedule, TEXT),     FIELD(ef_plan_region, device, TEXT),
-    FIELD(ef_plan_region, threads, COUNT),     FIELD(ef_plan_region, kernels, COUNT),
-    FIELD(ef_plan_region, families, COUNT),    FIELD(ef_plan_region, candidates, COUNT_64),
-    FIELD(ef_plan_region, measured, COUNT_64), FIELD(ef_plan_region, original, FLAG),
-    FIELD(ef_plan_region, us, REAL),           FIELD(ef_plan_region, warm_us, REAL),
-    FIELD(ef_plan_region, original_us, REAL),  FIELD(ef_plan_region, floor_us, REAL),
-    FIELD(ef_plan_region, rel_l2, REAL),       END,
+    FIELD(ef_plan_region, language, TEXT),
+    FIELD(ef_plan_region, entry, TEXT),
+    FIELD(ef_plan_region, schedule, TEXT),
+    FIELD(ef_plan_region, device, TEXT),
+    FIELD(ef_plan_region, threads, COUNT),
+    FIELD(ef_plan_region, kernels, COUNT),
+    FIELD(ef_plan_region, families, COUNT),
+    FIELD(ef_plan_region, candidates, COUNT_64),
+    FIELD(ef_plan_region, measured, COUNT_64),
+    FIELD(ef_plan_region, original, FLAG),
+    FIELD(ef_plan_region, us, REAL),
+    FIELD(ef_plan_region, warm_us, REAL),
+    FIELD(ef_plan_region, original_us, REAL),
+    FIELD(ef_plan_region, floor_us, REAL),
+    FIELD(ef_plan_region, rel_l2, REAL),
+    FIELD(ef_plan_region, kept, TEXT_OR_NO_KEY),
+    END,
 };
 static const field equation_fields[] = {
     FIELD(ef_equation, output, TEXT),
@@ -76,10 +85,11 @@ static const struct {
 
 static json_t *write_field(const field *f, const void *at)
 {
-    const char *text = f->kind <= TEXT_OR_NULL ? *(const char *const *)at : NULL;
+    const char *text = f->kind <= TEXT_OR_NO_KEY ? *(const char *const *)at : NULL;
     switch (f->kind) {
     case TEXT:
     case TEXT_OR_NULL: return text ? json_string(text) : json_null();
+    case TEXT_OR_NO_KEY: return text ? json_string(text) : NULL;
     case COUNT: return json_integer(*(const uint32_t *)at);
     case COUNT_64: return json_integer((json_int_t) * (const uint64_t *)at);
     case REAL: return json_real(*(const double *)at);
@@ -113,6 +123,7 @@ static bool read_field(ef_arena *arena, const field *f, const json_t *json, void
     switch (f->kind) {
     case TEXT: return read_text(arena, json, at);
     case TEXT_OR_NULL: return json_is_null(json) || read_text(arena, json, at);
+    case TEXT_OR_NO_KEY: return !json || read_text(arena, json, at);
     case COUNT:
         if (!read_count(json, EF_NONE - 1, &count))
             return false;

@@ -20,6 +20,7 @@ typedef struct {
     const char *program;   /* the region as it was given, in text form */
     const char *candidate; /* what it was replaced by, in text form; equal to `program` by the derivation */
     const char *language;  /* "c", "triton"; "torch": as it was given, by PyTorch, since nothing could be measured */
+    const char *kept;      /* why nothing could be measured; NULL: it was, or the file does not say why */
     const char *source;    /* a whole file */
     const char *entry;     /* the function in it */
     const char *schedule;  /* "k0.m.0=16 k0.k.1=64" */

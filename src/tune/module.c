@@ -9,6 +9,7 @@
 
 #include "egraph/runner.h"
 #include "support/interrupt.h"
+#include "support/reasons.h"
 #include "tune/canonical.h"
 #include "tune/optimum.h"
 #include "tune/work.h"
@@ -18,7 +19,6 @@
 #define LEAST_S 1.0      /* … which takes this, about; with less for each the regions with the most work come first */
 #define LATE_SHARE 0.1   /* of the budget, by which the last region may begin late … */
 #define LATE_S 2.0       /* … and this */
-#define REASONS 3u       /* that are given, of those why regions were kept */
 
 /* A program that stands in one or more steps. */
 typedef struct {
@@ -175,45 +175,19 @@ static bool optimize_all(course *c)
 
 /* ---- the result ---- */
 
-/* The next reason for which a region was kept, and of how many it is one; *at: behind its first region. NULL: there is
- * none that was not given before. */
-static const char *next_reason(const course *c, uint32_t *at, uint32_t *regions)
-{
-    while (*at < c->programs.count) {
-        uint32_t number = (*at)++, before = 0;
-        const char *why = c->programs.at[number].optimum.kept;
-        *regions = 0;
-        for (uint32_t i = 0; why && i < c->programs.count; i++) {
-            const char *other = c->programs.at[i].optimum.kept;
-            bool same = other && strcmp(other, why) == 0;
-            before += same && i < number;
-            *regions += same;
-        }
-        if (why && before == 0)
-            return why;
-    }
-    return NULL;
-}
-
-/* Each reason once: with the regions that it is one of, where there are several. */
 static const char *describe_kept(const course *c)
 {
     ef_strbuf text = {0};
-    uint32_t at = 0, regions = 0, given = 0, reasons = 0;
+    const char **why = ef_xcalloc(c->programs.count + 1, sizeof *why);
+    for (uint32_t i = 0; i < c->programs.count; i++)
+        why[i] = c->programs.at[i].optimum.kept;
     if (c->kept < c->programs.count)
         ef_strbuf_printf(&text, "%" PRIu32 " of %" PRIu32 " distinct regions stay as they are: ", c->kept,
                          c->programs.count);
-    for (const char *why = next_reason(c, &at, &regions); why && reasons < REASONS; reasons++) {
-        ef_strbuf_printf(&text, "%s%s", reasons ? "; " : "", why);
-        if (regions < c->kept)
-            ef_strbuf_printf(&text, " (%" PRIu32 ")", regions);
-        given += regions;
-        why = next_reason(c, &at, &regions);
-    }
-    if (given < c->kept)
-        ef_strbuf_printf(&text, "; other reasons (%" PRIu32 ")", c->kept - given);
+    ef_reasons_print(why, c->programs.count, &text);
     const char *copy = ef_arena_strndup(c->plan->arena, text.text, text.length);
     ef_strbuf_free(&text);
+    free(why);
     return copy;
 }
 

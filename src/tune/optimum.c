@@ -202,6 +202,7 @@ ef_plan_region ef_optimum_region(const ef_optimum *o, const ef_device *device)
         .program = o->reference,
         .candidate = o->program,
         .language = o->kept ? "torch" : languages[device->backend],
+        .kept = o->kept,
         .source = o->source,
         .entry = o->entry,
         .schedule = o->schedule,

@@ -108,7 +108,7 @@ def test_no_worker_starts(worker, monkeypatch, tmp_path):
         command = [BUILD / "equiforge", verb, tmp_path / "fast.efz"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == (1 if verb == "run" else 0), result.stderr
-    assert "PyTorch runs it" in result.stderr
+    assert "2 of 2 regions were left to PyTorch" in result.stderr
     # Workers are back: nothing was remembered.
     monkeypatch.delenv("EQUIFORGE_WORKER")
     again = equiforge.optimize(module, (x,), budget="4s")
@@ -146,6 +146,14 @@ def test_no_time_for_all_regions(monkeypatch, tmp_path):
     assert difference(fast, module, (x,)) < 1e-5
     fast.save(tmp_path / "fast.efz")
     assert difference(equiforge.load(tmp_path / "fast.efz", module), module, (x,)) < 1e-5
+    command = [BUILD / "equiforge", "run", tmp_path / "fast.efz", "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"{languages.count('torch')} of 10 regions were left to PyTorch, and so cannot be run by the command line: "
+        "the budget was over before they were measured\n"
+    )
     with sqlite3.connect(*tmp_path.glob("equiforge/store-*.db")) as store:
         assert store.execute("SELECT count(*) FROM best").fetchone()[0] == 0
 
