@@ -62,8 +62,8 @@ struct ef_bench {
     part part;
     bool sampled;
     uint64_t seed;
-    double unit;       /* the scale of the first distribution, in which the others are measured */
-    double draw_until; /* microseconds; as now_us */
+    double unit;            /* the scale of the first distribution, in which the others are measured */
+    double draw_until, end; /* microseconds; as now_us */
     uint32_t draws, copies;
     ef_data data[EF_DRAW_COUNT]; /* inputs by distribution */
     ef_reference *reference[EF_DRAW_COUNT];
@@ -71,6 +71,8 @@ struct ef_bench {
     double **want[EF_DRAW_COUNT]; /* outputs in float64, when something compiled computed them */
     ef_native whole;              /* the program as it is, at its own sizes; sampled: else the part's */
     double baseline_us;
+    double first_us;  /* of the part as it is, called once on the first distribution */
+    bool late;        /* as baseline */
     bool estimated;   /* the whole is never called: it takes too long */
     void **whole_out; /* by output: what it makes of the first distribution; NULL: not computed */
     ef_data *copy;    /* of the first distribution; without a second one it is that itself */
@@ -272,9 +274,11 @@ typedef struct {
     part *wide;
 } making;
 
+/* The program as it is needs one distribution, and candidates more, but at the end there will be none. */
 static bool is_late(const ef_bench *b, uint32_t d)
 {
-    return d >= LEAST_DRAWS && now_us() > b->draw_until;
+    double now = now_us();
+    return (d >= LEAST_DRAWS && now > b->draw_until) || (d > 0 && now > b->end);
 }
 
 /* Inputs of a distribution, its exact results, and how far the program as it is is from them. False, without a message,
@@ -294,7 +298,9 @@ static bool make_reference(void *user, ef_draw d, unsigned attempt, ef_drawn *dr
         compute(b, d, m->wide);
     else if (!evaluate(b, d, diag))
         return false;
+    double start = now_us();
     call_part(p);
+    b->first_us = d == EF_DRAW_NORMAL ? now_us() - start : b->first_us;
     b->eager[d] = ef_reference_error(b->reference[d], p->graph, &p->data);
     b->accepted[d] = ef_error_bound(b->eager[d]);
     *drawn = (ef_drawn){b->eager[d], outputs_within(p)};
@@ -315,6 +321,7 @@ static bool make_references(ef_bench *b, part *wide, ef_diag *diag)
                 return false;
             forget_reference(b, d);
             ef_data_free(&b->data[d]);
+            b->late = d < LEAST_DRAWS;
             b->draws = d;
             break;
         }
@@ -359,6 +366,12 @@ static double call_us(const callee *c, const ef_data *data)
     else
         c->entry(data->in, data->out, c->work, c->threads);
     return now_us() - start;
+}
+
+/* A call that needs no other before it, to warm up. */
+static bool is_long(double us)
+{
+    return us > TOO_LONG_US / 10;
 }
 
 static int ascending(const void *a, const void *b)
@@ -577,7 +590,7 @@ static bool time_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_basel
     }
     if (b->sampled && !whole_open(b, diag))
         return false;
-    double first = b->sampled ? run_whole(b) : 0;
+    double first = b->sampled ? run_whole(b) : is_long(b->first_us) ? b->first_us : 0;
     callee c = whole_callee(b);
     baseline->us = time_cold(b, &c, &how, first, NULL, NULL);
     return true;
@@ -586,7 +599,7 @@ static bool time_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_basel
 static bool run_baseline(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
 {
     static double bandwidth; /* of this machine: measured once */
-    *baseline = (ef_bench_baseline){.draws = b->draws, .sample = b->sample.share};
+    *baseline = (ef_bench_baseline){.draws = b->draws, .sample = b->sample.share, .late = b->late};
     memcpy(baseline->error, b->eager, sizeof b->eager);
     if (!time_baseline(b, o, baseline, diag))
         return false;
@@ -610,8 +623,9 @@ static bool has_masks(const ef_bench *b)
 
 static bool prepare(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
 {
-    double bytes = data_bytes(b);
-    b->draw_until = o->seconds > 0 ? now_us() + DRAW_SHARE * o->seconds * 1e6 : INFINITY;
+    double bytes = data_bytes(b), now = now_us();
+    b->draw_until = o->seconds > 0 ? now + DRAW_SHARE * o->seconds * 1e6 : INFINITY;
+    b->end = o->end_s > 0 ? now + o->end_s * 1e6 : INFINITY;
     /* A distribution's inputs and outputs stay, and once more what the baseline computes. */
     if (2 * bytes > memory_bytes() / 2)
         return ef_fail(diag, "%s needs %.2g GB to be measured; choose smaller sizes", b->program->name,
@@ -630,6 +644,15 @@ static bool prepare(ef_bench *b, const ef_bench_options *o, ef_bench_baseline *b
         return false;
     make_copies(b, o->seconds);
     return run_baseline(b, o, baseline, diag);
+}
+
+double ef_bench_reference_s(const char *text, size_t length, uint32_t threads)
+{
+    ef_diag ignored = {0};
+    ef_sample least = ef_sample_choose(text, length, REFERENCE_LEAST_S / EF_DRAW_COUNT, threads, 1, &ignored);
+    double seconds = least.seconds;
+    ef_sample_free(&least);
+    return seconds;
 }
 
 ef_bench *ef_bench_new(const ef_bench_options *o, ef_bench_baseline *baseline, ef_diag *diag)
@@ -732,7 +755,7 @@ static ef_bench_status measure(ef_bench *b, const callee *c, uint64_t work_bytes
             return EF_BENCH_LOAD;
         whole = whole_callee(b);
     }
-    t->us = time_cold(b, c, how, us > TOO_LONG_US / 10 ? us : 0, whole.entry ? &whole : NULL, t);
+    t->us = time_cold(b, c, how, is_long(us) ? us : 0, whole.entry ? &whole : NULL, t);
     bool near = how->best_us > 0 && t->us <= NEAR * how->best_us;
     if (how->check && !check_rest(b, c, work_bytes, near ? b->draws : how->check, t, diag))
         return EF_BENCH_WRONG;

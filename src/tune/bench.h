@@ -22,6 +22,7 @@ typedef struct {
     uint32_t threads; /* 0: as many as there are processors */
     uint64_t seed;    /* of inputs and samples */
     double seconds;   /* that the baseline may take, about; 0: as many as it takes */
+    double end_s;     /* after which nothing but the program as it is will be measured; 0: there is no such end */
     double known_us;  /* the baseline's time, when it is known already; else 0 */
 } ef_bench_options;
 
@@ -30,6 +31,7 @@ typedef struct {
     double error[EF_DRAW_COUNT]; /* relative L2, by distribution */
     uint32_t draws;              /* distributions in use: memory may not hold all, time not suffice for all */
     double bandwidth;            /* bytes a second that reading memory gives */
+    bool late;                   /* time was over after the first distribution: no candidate can be checked */
     bool estimated;              /* a call takes too long: its time is estimated from the sample's, roughly */
     double sample;               /* the part of the work that exact results were computed of; 1: of all */
 } ef_bench_baseline;
@@ -58,6 +60,9 @@ typedef struct {
 } ef_bench_timing;
 
 typedef enum { EF_BENCH_FINE, EF_BENCH_WRONG, EF_BENCH_LOAD, EF_BENCH_MEMORY } ef_bench_status;
+
+/* How long exact results of a program on one distribution should take, roughly: those of its smallest sample. */
+double ef_bench_reference_s(const char *text, size_t length, uint32_t threads);
 
 /* Prepares a program in text form. NULL and a message when it cannot be run here, or not in time. */
 ef_bench *ef_bench_new(const ef_bench_options *options, ef_bench_baseline *baseline, ef_diag *diag);

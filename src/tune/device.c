@@ -14,6 +14,7 @@
 #include "codegen/torch.h"
 #include "codegen/triton.h"
 #include "support/processors.h"
+#include "tune/bench.h"
 #include "tune/identity.h"
 #include "tune/python.h"
 
@@ -85,6 +86,15 @@ static bool cpu_reference(const ef_program *program, const char *entry, ef_strbu
     (void)entry, (void)diag;
     ef_program_print(program, out);
     return true;
+}
+
+static double cpu_reference_s(const ef_program *program, const ef_device *device)
+{
+    ef_strbuf text = {0};
+    ef_program_print(program, &text);
+    double seconds = ef_bench_reference_s(text.text, text.length, device->threads);
+    ef_strbuf_free(&text);
+    return seconds;
 }
 
 /* ---- NVIDIA GPUs ---- */
@@ -169,6 +179,7 @@ static void find_cpu(uint32_t threads, ef_device *device)
                           .print = cpu_print,
                           .print_timed = ef_codegen_c_timed,
                           .reference = cpu_reference,
+                          .reference_s = cpu_reference_s,
                           .threads = threads ? threads : ef_processors()};
 }
 

@@ -29,6 +29,9 @@ struct ef_device {
     void (*print_timed)(const ef_kgraph *graph, const char *entry, ef_strbuf *out);
     /* The tensor-level program in the form from which its workers make references. */
     bool (*reference)(const ef_program *program, const char *entry, ef_strbuf *out, ef_diag *diag);
+    /* How long its workers should take, roughly, for what all implementations are checked against; NULL: they make do
+     * with any time. */
+    double (*reference_s)(const ef_program *program, const ef_device *device);
     uint32_t threads; /* of a CPU; else 0 */
     ef_gpu gpu;       /* place "": none, or Triton's interpreter */
 };

@@ -24,7 +24,7 @@
 /* ---- the program ---- */
 
 ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_pool *pool, uint64_t seed,
-                         double seconds, ef_diag *diag)
+                         double seconds, double end_s, ef_diag *diag)
 {
     ef_strbuf reference = {0};
     if (!device->reference(program, "ef_reference", &reference, diag)) {
@@ -38,7 +38,7 @@ ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_
     f->most = ef_pool_compilers(pool) + AHEAD;
     f->spent = json_object();
     f->bytes = ef_work_of(program).bytes;
-    f->program_request = ef_request_program(program, reference.text, seed, seconds);
+    f->program_request = ef_request_program(program, reference.text, seed, seconds, end_s);
     f->program_job = ef_pool_program(f->pool, f->program_request, PROGRAM_TIMEOUT_S);
     ef_strbuf_free(&reference);
     return f;
@@ -522,6 +522,7 @@ bool ef_flight_ready(ef_flight *f, double seconds, ef_diag *diag)
         f->original_us = json_number_value(json_object_get(reply.json, "eager_us"));
         f->floor_us = bandwidth > 0 ? f->bytes / bandwidth * 1e6 : 0;
         f->estimated = json_is_true(json_object_get(reply.json, "estimated"));
+        f->late = json_is_true(json_object_get(reply.json, "late"));
         f->draws = (uint32_t)json_array_size(json_object_get(reply.json, "eager_error"));
         f->ready_at = ef_seconds();
         add_spent(f, "program", reply.json);
@@ -589,6 +590,8 @@ void ef_flight_free(ef_flight *f)
     if (!f)
         return;
     leave_pool(f);
+    if (!f->ready)
+        ef_pool_abandon_program(f->pool);
     for (uint32_t i = 0; i < f->trips.count; i++)
         free(f->trips.at[i].artifact);
     for (uint32_t i = 0; i < f->loose.count; i++)

@@ -77,15 +77,18 @@ typedef struct {
     ef_trip best;                                  /* of those that were measured and checked on all distributions */
     double original_us, floor_us, bytes, ready_at; /* 0: not known yet */
     bool ready;
+    bool late;      /* no candidate can be checked: time was over before there was enough for that */
     bool estimated; /* the time of the program as it is, which takes too long to be called, or too much memory */
     uint32_t most;  /* trips that may be on the way at once */
     char last_error[256];
 } ef_flight;
 
-/* Hands the workers of a pool the program, which they should have prepared in some `seconds`. The pool stays the
- * caller's, and has one flight at a time. NULL and a message when the device's workers cannot be told the program. */
+/* Hands the workers of a pool the program, which they should have prepared in some `seconds`; in `end_s` seconds no
+ * candidate will be launched any more (0: there is no such end). The pool stays the caller's, and has one flight at a
+ * time: what is still being prepared when the flight is freed ends. NULL and a message when the device's workers cannot
+ * be told the program. */
 ef_flight *ef_flight_new(const ef_program *program, const ef_device *device, ef_pool *pool, uint64_t seed,
-                         double seconds, ef_diag *diag);
+                         double seconds, double end_s, ef_diag *diag);
 void ef_flight_free(ef_flight *flight);
 /* Waits up to `seconds` until the program is prepared. False while it is not; with a message when it cannot be. */
 bool ef_flight_ready(ef_flight *flight, double seconds, ef_diag *diag);

@@ -42,6 +42,7 @@
 #define PREPARE_LEAST_S 60.0 /* workers may take that long to start, and to make inputs and references, … */
 #define PREPARE_TIMES 2.0    /* … and so many times the budget, … */
 #define PREPARE_MOST_S 600.0 /* … but no longer than this */
+#define SET_UP_S 30.0        /* and, once they have started, no longer beyond what references should take */
 
 const char *const ef_stage_names[] = {"search", "prepare", "tune", "confirm"};
 
@@ -57,6 +58,8 @@ typedef struct {
     ef_families *families;
     ef_tuner *tuner;
     double start, end, searched_s, tuned_at;
+    double greeted_at;    /* when the measuring worker was known to have started; 0: not yet */
+    double reference_s;   /* that references should take; 0: not known */
     double search_work_s; /* that the search would have taken on one thread */
     ef_trip original;     /* the program as it is, as a candidate; us 0: not measured yet */
     uint64_t tried;       /* other candidates that were measured, or failed, while tuning */
@@ -172,6 +175,51 @@ static uint32_t affordable(double budget)
     return (uint32_t)fmin(KEEP, fmax(KEEP_LEAST, budget / FAMILY_S));
 }
 
+/* By when it has to end, however late workers were: with what is checked, unless nothing is. */
+static double late_end(const run *r)
+{
+    return r->end + LATE_SHARE * (r->end - r->start) + LATE_S;
+}
+
+/* Whether there is time for results to check anything against. It is no use to begin with what takes longer. */
+static bool has_time(run *r)
+{
+    r->reference_s = r->device->reference_s ? r->device->reference_s(r->program, r->device) : 0;
+    if (r->start + r->reference_s <= late_end(r))
+        return true;
+    return ef_fail(r->diag,
+                   "a budget of %.3g s is too short for %s: its results in float64, which all others are checked "
+                   "against, should take about %.0f s",
+                   r->end - r->start, r->program->name, r->reference_s);
+}
+
+/* By when workers have to be ready. */
+static double prepare_end(run *r)
+{
+    double end = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * (r->end - r->start), PREPARE_MOST_S);
+    if (r->greeted_at <= 0 && ef_pool_hello(*r->pool))
+        r->greeted_at = ef_seconds();
+    if (r->greeted_at <= 0 || !r->device->reference_s)
+        return end;
+    return fmin(end, fmax(late_end(r), r->greeted_at + SET_UP_S) + r->reference_s);
+}
+
+static bool wait_until_ready(run *r)
+{
+    while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag)) {
+        if (r->diag->failed)
+            return false;
+        if (!report(r, EF_STAGE_PREPARE))
+            return ef_fail(r->diag, "stopped before anything was measured");
+        if (ef_seconds() > prepare_end(r))
+            return ef_fail(r->diag,
+                           "%s was not ready to be measured after %.0f s%s: busy processors need a larger budget",
+                           r->program->name, ef_seconds() - r->start,
+                           ef_pool_hello(*r->pool) ? "" : ", nor had its worker started");
+    }
+    return !r->diag->failed;
+}
+
 static bool prepare(run *r)
 {
     double budget = r->end - r->start;
@@ -185,11 +233,13 @@ static bool prepare(run *r)
                                    .threads = r->device->threads,
                                    .target = r->device->name};
     report(r, EF_STAGE_SEARCH);
+    if (!has_time(r))
+        return false;
     if (!*r->pool)
         *r->pool = ef_device_pool(r->device, r->options->compilers, r->diag);
-    r->flight = *r->pool
-                    ? ef_flight_new(r->program, r->device, *r->pool, r->options->seed, PREPARE_SHARE * budget, r->diag)
-                    : NULL;
+    r->flight = *r->pool ? ef_flight_new(r->program, r->device, *r->pool, r->options->seed, PREPARE_SHARE * budget,
+                                         fmax(r->end - ef_seconds(), 0.1), r->diag)
+                         : NULL;
     if (!r->flight || !search(r, &options))
         return false;
     r->out->families = r->families->list.count;
@@ -202,11 +252,7 @@ static bool prepare(run *r)
     if (r->device->measures_original && !r->flight->ready)
         ef_flight_compile(r->flight, r->families, 0, r->families->list.at[0].start);
     ef_tuner_survey(r->tuner); /* now, while workers prepare */
-    double until = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * budget, PREPARE_MOST_S);
-    while (!abandoned(r) && !ef_flight_ready(r->flight, 0.1, r->diag))
-        if (r->diag->failed || !report(r, EF_STAGE_PREPARE) || ef_seconds() > until)
-            return ef_fail(r->diag, "stopped before anything was measured");
-    return !r->diag->failed;
+    return wait_until_ready(r);
 }
 
 /* ---- tuning ---- */
@@ -323,7 +369,7 @@ static void launch_finalists(run *r, double seconds)
 {
     ef_tune_point point[FINALISTS];
     double us[FINALISTS];
-    uint32_t count = ef_tuner_finalists(r->tuner, FINALISTS, point, us), sent = 0;
+    uint32_t count = r->flight->late ? 0 : ef_tuner_finalists(r->tuner, FINALISTS, point, us), sent = 0;
     for (uint32_t i = 0; i < count; i++) {
         ef_trip trip = {.family = point[i].family,
                         .choice = point[i].choice,
@@ -415,7 +461,7 @@ static void settle_original(run *r, ef_trip *best, double seconds)
  * those that were checked stands, unless it is slower than the program itself. */
 static void confirm(run *r, ef_trip *best)
 {
-    double budget = r->end - r->start, late = r->end + LATE_SHARE * budget + LATE_S - derive_s(r);
+    double late = late_end(r) - derive_s(r);
     if (ef_flight_outdated(r->families, &r->original))
         r->original = (ef_trip){0};
     ef_trip done, checked = r->flight->best, original = r->original;
@@ -525,7 +571,7 @@ static bool optimize(run *r, ef_store *store)
         return false;
     ef_flight_store(r->flight, store, r->hash, r->out->device);
     resume(r);
-    bool settled = !r->options->plain && tune(r);
+    bool settled = !r->options->plain && !r->flight->late && tune(r);
     r->limited = !settled && at_limit(r);
     return !r->diag->failed && finish(r, settled, store);
 }

@@ -343,6 +343,18 @@ void ef_pool_abandon(ef_pool *pool, uint64_t id)
     start(pool, w);
 }
 
+void ef_pool_abandon_program(ef_pool *pool)
+{
+    worker *w = &pool->worker[0];
+    json_decref(pool->program.request);
+    pool->program = (job){0};
+    pool->program_answered = true;
+    if (w->phase != PHASE_PROGRAM)
+        return;
+    ef_process_end(&w->process, NULL, 0);
+    start(pool, w);
+}
+
 static const char *const *copy_command(ef_arena *arena, const char *const *command)
 {
     size_t count = 0;

@@ -58,6 +58,9 @@ void ef_pool_drop(ef_pool *pool);
 bool ef_pool_compiles(const ef_pool *pool, uint64_t id);
 /* Ends a worker that is at it, for nobody wants it any more: another takes its place. There is no reply. */
 void ef_pool_abandon(ef_pool *pool, uint64_t id);
+/* Forgets the program, and ends the worker that prepares it, if one does: the next program need not wait for that.
+ * There is no reply. */
+void ef_pool_abandon_program(ef_pool *pool);
 /* Why there are no workers any more; NULL while there are. */
 const char *ef_pool_broken(const ef_pool *pool);
 /* What the measuring worker said of itself, or NULL while it has not; the pool's own. */

@@ -51,7 +51,7 @@ static char *compile(ef_pool *pool, const char *source, const char *entry, ef_di
 static bool prepare(ef_pool *pool, const ef_program *program, const char *reference, const ef_replay_options *options,
                     ef_replay_result *result, ef_diag *diag)
 {
-    json_t *request = ef_request_program(program, reference, options->seed, 0);
+    json_t *request = ef_request_program(program, reference, options->seed, 0, 0);
     uint64_t job = ef_pool_program(pool, request, PROGRAM_TIMEOUT_S);
     json_decref(request);
     json_t *reply = reply_to(pool, job, PROGRAM_TIMEOUT_S + 60, "the program cannot be prepared", diag);

@@ -16,7 +16,8 @@ static void add_tensor(json_t *list, const ef_ctx *ctx, const char *name, ef_typ
             list, json_pack("{s:s, s:s, s:o}", "name", name, "dtype", ef_dtype_names[info->dtype], "shape", shape));
 }
 
-json_t *ef_request_program(const ef_program *program, const char *reference, uint64_t seed, double seconds)
+json_t *ef_request_program(const ef_program *program, const char *reference, uint64_t seed, double seconds,
+                           double end_s)
 {
     const ef_ctx *ctx = ef_dag_ctx(program->dag);
     json_t *inputs = json_array(), *outputs = json_array();
@@ -24,7 +25,7 @@ json_t *ef_request_program(const ef_program *program, const char *reference, uin
         add_tensor(inputs, ctx, ef_input_name(ctx, program->input[i]), ef_input_type(ctx, program->input[i]));
     for (uint32_t i = 0; i < program->outputs; i++)
         add_tensor(outputs, ctx, program->output[i].name, ef_dag_type(program->dag, program->output[i].expr));
-    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:I, s:f}", "do", "program", "name", "ef_reference", "inputs", inputs,
-                     "outputs", outputs, "reference", reference, "seed", (json_int_t)(seed & INT64_MAX), "seconds",
-                     seconds);
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:I, s:f, s:f}", "do", "program", "name", "ef_reference", "inputs",
+                     inputs, "outputs", outputs, "reference", reference, "seed", (json_int_t)(seed & INT64_MAX),
+                     "seconds", seconds, "end", end_s);
 }

@@ -10,7 +10,7 @@
 #include "tune/work.h"
 
 /* Seconds that one processor takes for float64, roughly: conversions of inputs are among it. */
-#define MULTIPLICATION_S 1e-9
+#define MULTIPLICATION_S 2.5e-10
 #define ELEMENT_S 8e-9
 #define BYTE_S 2e-9
 #define LEAST 4u  /* positions of a dimension */
@@ -111,7 +111,8 @@ static void choose(ef_sample *s, const ef_program *program, ef_ctx *ctx, double 
     free(needed);
     double whole = cost_of(program, threads);
     shrink(program, ctx, var, count, seconds, threads);
-    s->share = cost_of(program, threads) / whole;
+    s->seconds = cost_of(program, threads);
+    s->share = s->seconds / whole;
     for (uint32_t i = 0; i < count; i++) {
         const ef_var_info *info = ef_var_at(ctx, var[i]);
         if (info->extent < extent[i])

@@ -20,6 +20,7 @@ typedef struct {
     uint32_t dims;
     ef_sample_dim dim[EF_SAMPLE_DIMS];
     double share;       /* of the program's work that the sample takes */
+    double seconds;     /* that its exact results should take, roughly, on processors that nobody else wants */
     const char *prefix; /* of the names of inputs that say positions; the program has none of that kind */
     ef_arena *arena;
 } ef_sample;

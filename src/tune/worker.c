@@ -168,6 +168,7 @@ static json_t *program(server *s, const json_t *request)
     ef_bench_options options = {.text = text, .length = strlen(text), .threads = s->threads};
     options.seed = (uint64_t)json_integer_value(json_object_get(request, "seed"));
     options.seconds = json_number_value(json_object_get(request, "seconds"));
+    options.end_s = json_number_value(json_object_get(request, "end"));
     options.known_us = json_number_value(json_object_get(request, "eager_us"));
     ef_bench_free(s->bench);
     s->bench = ef_bench_new(&options, &base, &diag);
@@ -176,8 +177,9 @@ static json_t *program(server *s, const json_t *request)
     json_t *errors = json_array();
     for (uint32_t d = 0; d < base.draws; d++)
         json_array_append_new(errors, json_real(base.error[d] <= 1e300 ? base.error[d] : 1e300));
-    return json_pack("{s:b, s:f, s:o, s:f, s:f, s:b}", "ok", 1, "eager_us", base.us, "eager_error", errors, "bandwidth",
-                     base.bandwidth, "sample", base.sample, "estimated", base.estimated);
+    return json_pack("{s:b, s:f, s:o, s:f, s:f, s:b, s:b}", "ok", 1, "eager_us", base.us, "eager_error", errors,
+                     "bandwidth", base.bandwidth, "sample", base.sample, "estimated", base.estimated, "late",
+                     base.late);
 }
 
 static json_t *measure(server *s, const json_t *request)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 
 import pytest
+from conftest import SMALL_PROGRAM
 
 PROGRAM = """program p
 dim m = 16
@@ -337,16 +339,54 @@ def test_says_when_nothing_was_tried(equiforge, root, store):
     assert "nothing beats" not in out
 
 
-def test_inputs_are_what_the_program_can_compute_with(equiforge):
-    """A distribution on which the program as it is would be off by its own size is replaced by a smaller one."""
-    request = {"id": 1, "do": "program", "name": "p", "inputs": [], "outputs": [], "reference": OVERFLOW, "seed": 1}
+# No output can do without any of the inputs: a sample is no less work.
+WHOLE = """program whole
+dim m = 16384
+dim k = 4096
+dim n = 4096
+input x: f16[m, k]
+input w: f16[k, n]
+output y = reduce[sum, -2](reduce[sum, -1](matmul(x, w)))
+"""
+
+
+def test_a_budget_that_is_too_short_is_refused_at_once(equiforge, tmp_path, store):
+    """With what it would take; it was noticed after a minute, and nothing was said of why."""
+    path = tmp_path / "whole.ef"
+    path.write_text(WHOLE)
+    start = time.monotonic()
+    result = equiforge("optimize", path, "--target", "cpu", "--budget", "3s", "--store", store, timeout=200)
+    assert time.monotonic() - start < 20
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert re.fullmatch(r"a budget of 3 s is too short for whole: .* should take about \d+ s\n", result.stderr)
+
+
+def prepared(equiforge, text, **fields):
+    """What a worker says of a program that it has prepared."""
+    request = {"id": 1, "do": "program", "name": "p", "inputs": [], "outputs": [], "reference": text, "seed": 1}
     command = [equiforge.executable, "worker", "--threads", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
-        worker.stdin.write(json.dumps(request) + "\n")
+        worker.stdin.write(json.dumps({**request, **fields}) + "\n")
         worker.stdin.flush()
         reply = json.loads(worker.stdout.readline())
         worker.stdin.close()
     assert reply["ok"], reply
+    return reply
+
+
+def test_what_comes_after_the_end_is_not_prepared(equiforge):
+    """The program as it is needs one distribution. Candidates need more, however little time there was for these."""
+    for fields, draws in (({"seconds": 1e-3}, 2), ({"seconds": 1e-3, "end": 1e-3}, 1), ({"end": 100}, 5)):
+        reply = prepared(equiforge, SMALL_PROGRAM, **fields)
+        assert len(reply["eager_error"]) == draws
+        assert reply["late"] == (draws == 1)
+        assert reply["eager_us"] > 0
+
+
+def test_inputs_are_what_the_program_can_compute_with(equiforge):
+    """A distribution on which the program as it is would be off by its own size is replaced by a smaller one."""
+    reply = prepared(equiforge, OVERFLOW)
     assert len(reply["eager_error"]) == 5
     assert max(reply["eager_error"]) <= 1e-2
 

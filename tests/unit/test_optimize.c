@@ -86,6 +86,11 @@ static json_t *answer(const char *kind, const json_t *request)
     if (strcmp(what, "program") == 0 && strcmp(kind, "unknown") == 0)
         return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 0.0, "eager_error", 1e-7, "bandwidth", 0.0,
                          "estimated", 1);
+    if (strcmp(what, "program") == 0 && strcmp(kind, "late") == 0)
+        return json_pack("{s:b, s:f, s:[f], s:f, s:b}", "ok", 1, "eager_us", 5e6, "eager_error", 1e-7, "bandwidth",
+                         1e10, "late", 1);
+    if (strcmp(what, "program") == 0 && strcmp(kind, "endless") == 0)
+        nap(1000);
     if (strcmp(what, "program") == 0 && strcmp(kind, "patient") == 0 && !compiled_somewhere(false))
         return json_pack("{s:b, s:s, s:s}", "ok", 0, "status", "exhausted", "error", "nothing is compiled");
     if (strcmp(what, "program") == 0)
@@ -411,7 +416,7 @@ static void check_widening(const char *worker, double first_us)
     choice[1][other] = (choice[1][other] + 1) % family->values[other];
     uint64_t narrow_hash = family->hash, narrow_identity = family->identity[0];
     s.pool = ef_device_pool(&s.device, 1, &diag);
-    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, 0, &diag);
     ef_flight_store(flight, s.store, "narrow", "device");
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
@@ -463,7 +468,7 @@ static void test_guilty_kernel(void **state)
     other[changed] = (other[changed] + 1) % family->values[changed];
     const uint32_t *choice[3] = {family->start, family->start, other};
     s.pool = ef_device_pool(&s.device, 1, &diag);
-    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, 0, &diag);
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
     for (uint64_t i = 0; i < 3; i++) {
@@ -488,7 +493,7 @@ static ef_flight *ready_flight_of(setting *s, unsigned compilers)
 {
     ef_diag diag = {0};
     s->pool = ef_device_pool(&s->device, compilers, &diag);
-    ef_flight *flight = ef_flight_new(s->program, &s->device, s->pool, 1, 1, &diag);
+    ef_flight *flight = ef_flight_new(s->program, &s->device, s->pool, 1, 1, 0, &diag);
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
     return flight;
@@ -686,7 +691,7 @@ static void test_compiled_ahead(void **state)
     ef_trip trip;
     ef_families *families = few_families(&s);
     s.pool = ef_device_pool(&s.device, 1, &diag);
-    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, 0, &diag);
     ef_flight_compile(flight, families, 0, families->list.at[0].start);
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
@@ -735,6 +740,82 @@ static void test_times(void **state)
     assert_null(only_trip("timed badly").kernel_us);
 }
 
+/* ---- too little time ---- */
+
+static double hour(const ef_program *program, const ef_device *device)
+{
+    (void)program, (void)device;
+    return 3600;
+}
+
+static double no_time(const ef_program *program, const ef_device *device)
+{
+    (void)program, (void)device;
+    return 0;
+}
+
+/* What cannot be checked in time is not begun with, and it is said what it would take. */
+static void test_too_short(void **state)
+{
+    ef_diag diag = {0};
+    ef_optimum o;
+    (void)state;
+    setting s = open_setting("endless");
+    s.device.reference_s = hour;
+    ef_optimize_options options = {.budget_s = 2, .compilers = 1};
+    assert_false(ef_optimize(s.program, &s.device, &s.pool, s.store, &options, s.arena, &o, &diag));
+    assert_null(s.pool);
+    assert_non_null(strstr(diag.text, "a budget of 2 s is too short for two"));
+    assert_non_null(strstr(diag.text, "about 3600 s"));
+    close_setting(&s);
+}
+
+static bool until_a_second(void *user, const ef_progress *p)
+{
+    (void)user;
+    return p->elapsed_s < 1;
+}
+
+/* The next program need not wait for one that was given up. */
+static void test_given_up(void **state)
+{
+    ef_diag diag = {0};
+    ef_optimum o;
+    (void)state;
+    setting s = open_setting("endless");
+    s.device.reference_s = no_time;
+    ef_optimize_options options = {.budget_s = 600, .compilers = 1, .progress = until_a_second, .plain = true};
+    assert_false(ef_optimize(s.program, &s.device, &s.pool, s.store, &options, s.arena, &o, &diag));
+    assert_string_equal(diag.text, "stopped before anything was measured");
+    ef_reply reply;
+    json_t *request = json_pack("{s:s}", "do", "measure");
+    uint64_t job = ef_pool_measure(s.pool, request, 10);
+    json_decref(request);
+    bool answered = ef_pool_wait(s.pool, 20, &reply);
+    assert_true(answered);
+    assert_int_equal(reply.job, job);
+    json_decref(reply.json);
+    close_setting(&s);
+}
+
+/* Where there were no more inputs than the program itself needs, candidates are not measured, not even those that
+ * earlier runs found. */
+static void test_late_worker(void **state)
+{
+    (void)state;
+    setting s = open_setting("unknown"); /* others are as fast as the program itself */
+    assert_true(optimum_of(&s, &(ef_optimize_options){.budget_s = 4, .compilers = 2, .limit = 6}).measured > 1);
+    ef_pool_free(s.pool);
+    s.pool = NULL;
+    kind = "late";
+    ef_optimum o = optimum_of(&s, &(ef_optimize_options){.budget_s = 4, .compilers = 2});
+    assert_int_equal(o.measured, 1);
+    assert_true(o.original && !o.stored);
+    assert_float_equal(o.us, 100, 1e-6);
+    assert_false(optimum_of(&s, &(ef_optimize_options){.budget_s = 4, .compilers = 2}).stored);
+    close_setting(&s);
+}
+
 static uint32_t refused_param;
 static uint64_t refused_value;
 static ef_failure refused_for;
@@ -769,7 +850,7 @@ static void test_unprinted_kernel(void **state)
     refused_value = family->domain[last][choice[last]];
     s.device.print = print_unless;
     s.pool = ef_device_pool(&s.device, 1, &diag);
-    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, &diag);
+    ef_flight *flight = ef_flight_new(s.program, &s.device, s.pool, 1, 1, 0, &diag);
     while (!ef_flight_ready(flight, 1, &diag))
         assert_false(diag.failed);
     for (int large = 0; large < 2; large++) {
@@ -810,6 +891,9 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_loose_compilation),
                                        cmocka_unit_test(test_exhausted),
                                        cmocka_unit_test(test_times),
+                                       cmocka_unit_test(test_too_short),
+                                       cmocka_unit_test(test_given_up),
+                                       cmocka_unit_test(test_late_worker),
                                        cmocka_unit_test(test_unprinted_kernel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

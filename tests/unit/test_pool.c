@@ -292,6 +292,26 @@ static void test_hopeless(void **state)
     ef_pool_free(pool);
 }
 
+/* A program that is abandoned holds nothing up: the next one is for a new worker. */
+static void test_abandoned_program(void **state)
+{
+    ef_pool *pool = open_pool("good", 1, false);
+    ef_reply reply;
+    (void)state;
+    assert_int_equal(reply_to(pool, measure(pool, ""), NULL), EF_REPLY_REFUSED); /* it is there */
+    send_request(pool, ef_pool_program, "program", "hang", 1000);
+    assert_false(ef_pool_wait(pool, 0.3, &reply));
+    ef_pool_abandon_program(pool);
+    assert_int_equal(reply_to(pool, measure(pool, ""), NULL), EF_REPLY_REFUSED); /* there is no program */
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(reply_to(pool, send_request(pool, ef_pool_program, "program", "", 5), NULL), EF_REPLY_FINE);
+        ef_pool_abandon_program(pool); /* one that is prepared, and none */
+        ef_pool_abandon_program(pool);
+    }
+    assert_null(ef_pool_broken(pool));
+    ef_pool_free(pool);
+}
+
 /* While something is measured, those that compile stand still: nothing comes from them, and no time runs out. */
 static void test_quiet(void **state)
 {
@@ -354,11 +374,17 @@ int main(int argc, char **argv)
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_jobs),         cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_faults_while_measuring),
-        cmocka_unit_test(test_last_replies), cmocka_unit_test(test_faults_while_compiling),
-        cmocka_unit_test(test_hopeless),     cmocka_unit_test(test_quiet),
-        cmocka_unit_test(test_affinity),     cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_faults_while_measuring),
+        cmocka_unit_test(test_last_replies),
+        cmocka_unit_test(test_faults_while_compiling),
+        cmocka_unit_test(test_hopeless),
+        cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_affinity),
+        cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_abandoned_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
