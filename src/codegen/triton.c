@@ -53,7 +53,7 @@ static void print_top(const ef_kgraph *g, const ef_schedule *s, const char *name
         ef_strbuf_printf(out, "%s%s", i ? ", " : "", g->buffers.at[g->outputs.at[i]].name);
     ef_strbuf_puts(out, "\n\nlaunch(inputs, outputs, temps) does the same into given tensors, without allocating.\n");
     print_parameters(g, s, out);
-    ef_strbuf_puts(out, "\"\"\"\nimport torch\nimport triton\nimport triton.language as tl\n");
+    ef_strbuf_puts(out, "\"\"\"\n");
 }
 
 static bool has_descriptors(const ef_kgraph *g, const t_kernel *kernel)
@@ -62,6 +62,27 @@ static bool has_descriptors(const ef_kgraph *g, const t_kernel *kernel)
         if (kernel[i].descriptors.count)
             return true;
     return false;
+}
+
+static bool overlaps(const ef_kgraph *g, const ef_schedule *s)
+{
+    for (uint32_t i = 0; i < g->kernels.count; i++)
+        if (ef_sched_value(g, s, i, EF_PARAM_OVERLAP))
+            return true;
+    return false;
+}
+
+static void print_imports(const ef_kgraph *g, const ef_schedule *s, const t_kernel *kernel, ef_strbuf *out)
+{
+    ef_strbuf_puts(out, "import torch\nimport triton\nimport triton.language as tl\n");
+    if (has_descriptors(g, kernel))
+        ef_strbuf_puts(out, "from triton.tools.tensor_descriptor import TensorDescriptor\n");
+    if (overlaps(g, s))
+        ef_strbuf_puts(out, "\nif triton.knobs.runtime.interpret:  # it runs kernels one after the other\n"
+                            "    gdc_wait = gdc_launch_dependents = lambda: None\n"
+                            "else:\n"
+                            "    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait\n");
+    ef_strbuf_puts(out, "\n");
 }
 
 static void print_lists(const ef_kgraph *g, const ef_schedule *s, ef_strbuf *out)
@@ -262,9 +283,7 @@ bool ef_codegen_triton(const ef_kgraph *g, const ef_schedule *s, const char *nam
     unsigned helpers = 0;
     if (fine) {
         print_top(g, s, name, out);
-        if (has_descriptors(g, kernel))
-            ef_strbuf_puts(out, "from triton.tools.tensor_descriptor import TensorDescriptor\n");
-        ef_strbuf_puts(out, "\n");
+        print_imports(g, s, kernel, out);
         print_lists(g, s, out);
         for (uint32_t i = 0; i < g->kernels.count; i++)
             helpers |= kernel[i].helpers;

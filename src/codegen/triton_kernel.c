@@ -225,9 +225,9 @@ static void print_overlap(const ef_t *t, ef_strbuf *to)
 {
     uint32_t next = (t->number + 1) % t->graph->kernels.count; /* behind the last one the first one of another call */
     if (ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP))
-        ef_strbuf_puts(to, "    tl.extra.cuda.gdc_wait()\n");
+        ef_strbuf_puts(to, "    gdc_wait()\n");
     if (ef_sched_value(t->graph, t->schedule, next, EF_PARAM_OVERLAP))
-        ef_strbuf_puts(to, "    tl.extra.cuda.gdc_launch_dependents()\n");
+        ef_strbuf_puts(to, "    gdc_launch_dependents()\n");
 }
 
 /* ---- stores ---- */

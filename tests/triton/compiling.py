@@ -5,6 +5,7 @@
 prints what the assembler says of their kernels, one JSON list a file.
 """
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -50,6 +51,23 @@ def assembled(ptx, arch):
     }
 
 
+def instructions(ptx):
+    """Without what it says of the source's lines."""
+    code = ptx.split("\t.section", 1)[0].splitlines()
+    return [line for line in code if not re.match(r"\s*(\.loc|\.file|//)", line)]
+
+
+def described(kernel, arch):
+    ptx = kernel.asm["ptx"]
+    return {
+        "name": kernel.name,
+        "shared": kernel.metadata.shared,
+        "waits": ptx.count("griddepcontrol.wait"),
+        "code": hashlib.sha256("\n".join(instructions(ptx)).encode()).hexdigest(),
+        **assembled(ptx, arch),
+    }
+
+
 def compile_file(path, arch):
     kernels = []
     original = JITFunction.run
@@ -67,7 +85,7 @@ def compile_file(path, arch):
         module.launch(*tensors, [torch.empty(n, dtype=d, device="meta") for d, n in module.BUFFERS])
     finally:
         JITFunction.run = original
-    return [{"name": k.name, "shared": k.metadata.shared, **assembled(k.asm["ptx"], arch)} for k in kernels]
+    return [described(kernel, arch) for kernel in kernels]
 
 
 if __name__ == "__main__":

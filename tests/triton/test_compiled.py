@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -20,6 +21,16 @@ FILES = [
 ]
 
 
+def compiled(arch, folder, *paths):
+    """What compiling.py says of each file's kernels."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder / "cache")}
+    script = modules.ROOT / "tests" / "triton" / "compiling.py"
+    command = [sys.executable, script, str(arch), *paths]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=600)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
 @pytest.mark.parametrize("persist", [0, 2])
 @pytest.mark.parametrize("arch", SHARED)
 def test_default_schedules_compile_without_spills(arch, persist, tmp_path):
@@ -27,15 +38,23 @@ def test_default_schedules_compile_without_spills(arch, persist, tmp_path):
     for file in FILES:
         paths.append(tmp_path / (file.replace("/", "_") + ".py"))
         paths[-1].write_text(modules.emit(f"tests/{file}.ef", "--schedule", f"persist={persist}"))
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    script = modules.ROOT / "tests" / "triton" / "compiling.py"
-    command = [sys.executable, script, str(arch), *paths]
-    result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=600)
-    assert result.returncode == 0, result.stderr[-2000:]
-    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    reports = compiled(arch, tmp_path, *paths)
     assert len(reports) == len(FILES)
     for file, kernels in zip(FILES, reports, strict=True):
         assert kernels, file
         for kernel in kernels:
             assert kernel["shared"] <= SHARED[arch], (file, kernel)
             assert kernel["spilled"] == 0, (file, kernel)
+
+
+@pytest.mark.parametrize("file", ["programs/lora_b1", "derivations/mha_decode_b1_split"])
+def test_waits_compile_as_if_called_in_triton_itself(file, tmp_path):
+    """Printed modules have names of their own for them, which do nothing in the interpreter."""
+    source = modules.emit(f"tests/{file}.ef", "--schedule", "overlap=1")
+    plain = re.sub(r"    (gdc_\w+\(\))", r"    tl.extra.cuda.\1", source)
+    assert plain.count("tl.extra.cuda.gdc_wait()") == source.count("launch_pdl=True")
+    for name, text in (("ours", source), ("plain", plain)):
+        (tmp_path / f"{name}.py").write_text(text)
+    ours, named = compiled(90, tmp_path, tmp_path / "ours.py", tmp_path / "plain.py")
+    assert [kernel["waits"] for kernel in ours] == [1] * len(ours)
+    assert [kernel["code"] for kernel in ours] == [kernel["code"] for kernel in named]

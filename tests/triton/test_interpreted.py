@@ -5,6 +5,8 @@ import math
 import os
 import random
 import re
+import subprocess
+import sys
 
 import modules
 import pytest
@@ -61,7 +63,8 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
     sizes, tiles = settings(file.read_text(), draws)
     source = modules.emit(file, *sizes)
     chosen = [*legal(source, tiles), f"unit={draws.randrange(4) > 0:d}"]
-    chosen += [f"{name}={draws.choice((0, 1, 2))}" for name in ("load", "order", "group", "persist")]
+    others = {"load": (0, 1), "order": (0, 1), "group": (1, 2, 4), "persist": (0, 1, 2), "overlap": (0, 1)}
+    chosen += [f"{name}={draws.choice(values)}" for name, values in others.items()]
     try:
         check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=draw)
     except modules.Refused as refusal:
@@ -88,6 +91,29 @@ def test_few_blocks_go_round_over_the_grid(file, each, tmp_path):
     assert source.count("_resident(") == len(blocks) + 1  # and its definition
     assert any(n > 4 * each for n in blocks)  # the interpreter's device has two multiprocessors
     check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=7)
+
+
+@pytest.mark.parametrize("file", ["programs/lora_b1", "programs/mha_decode_b1", "derivations/mha_decode_b1_split"])
+def test_kernels_that_begin_early_run_as_they_stand(file, tmp_path):
+    """In an interpreter of the user's own, with nothing around the printed file."""
+    file = f"tests/{file}.ef"
+    sizes, _ = settings((modules.ROOT / file).read_text(), random.Random(file))
+    first, second = (modules.emit(file, *sizes, "--schedule", f"overlap={overlap}") for overlap in (0, 1))
+    assert "gdc_" not in first
+    assert second.count("    gdc_wait()\n") == second.count("launch_pdl=True") > 0
+    for name, source in (("first", first), ("second", second)):
+        (tmp_path / f"{name}.py").write_text(source)
+    script = (
+        "import torch, first, second\n"
+        "x = [torch.randn(shape).to(dtype) for _, dtype, shape in first.INPUTS]\n"
+        "assert torch.equal(first.program(*x), second.program(*x))\n"
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    result = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("bf16", 1e-2), ("f32", 1e-5), ("f64", 1e-12)])
