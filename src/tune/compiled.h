@@ -2,7 +2,8 @@
  *
  * Libraries lie in $XDG_CACHE_HOME/equiforge/native, else ~/.cache/equiforge/native, under a name made of the source,
  * the compiler and the processor. What was measured best is put there. The folder is its owner's alone; it can be
- * deleted at any time. */
+ * deleted at any time. It takes 1 GiB, or $EQUIFORGE_NATIVE_LIMIT bytes (500M, 4G; 0 keeps none): whoever adds a
+ * library removes those that were used longest ago. */
 #ifndef EF_TUNE_COMPILED_H
 #define EF_TUNE_COMPILED_H
 
