@@ -494,7 +494,7 @@ typedef struct {
     const char *language; /* "triton": a Python module for GPUs; "c": C with OpenMP */
     const char *name;     /* of the function; NULL: the program's name */
     const char *dims;     /* as in equiforge_run_options */
-    const char *schedule; /* "s.1=64,k0.warps=4": values of the schedule instead of the default's, NULL: none */
+    const char *schedule; /* "s.1=64,k0.warps=4" or with blanks between: values instead of the default's, NULL: none */
 } equiforge_emit_options;
 
 /* Prints a program, plain or tiled, as code. C code has the function

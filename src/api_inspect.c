@@ -224,10 +224,12 @@ static const char *plan_text(const ef_plan *plan, ef_arena *arena)
     ef_strbuf text = {0};
     for (uint32_t i = 0; i < plan->steps; i++) {
         const ef_plan_step *step = &plan->step[i];
-        if (step->kind == EF_MS_EXTERNAL)
+        const ef_plan_region *region = step->kind == EF_MS_REGION ? &plan->region[step->region] : NULL;
+        if (!region)
             ef_strbuf_printf(&text, "# step %u: %s stays in PyTorch\n", i, step->target);
         else
-            ef_strbuf_printf(&text, "# step %u: region %u\n%s", i, step->region, plan->region[step->region].candidate);
+            ef_strbuf_printf(&text, "# step %u: region %u in %s, schedule: %s\n%s", i, step->region, region->language,
+                             region->schedule[0] ? region->schedule : "none", region->candidate);
     }
     const char *copy = ef_arena_strndup(arena, text.text ? text.text : "", text.length);
     ef_strbuf_free(&text);

@@ -125,7 +125,16 @@ static const struct {
      "  --language L       triton or c (triton)\n"
      "  --name NAME        of the function (the program's name)\n"
      "  --dims NAME=N,...  other sizes of dimensions (the program's)\n"
-     "  --schedule ...     values of the schedule: s.1=64 tiles of an axis in all kernels, k0.warps=4 in the first\n"},
+     "  --schedule ...     values of the schedule: s.1=64 tiles of an axis in all kernels, k0.warps=4 in the first; a "
+     "text\n"
+     "                     as optimize and the head of printed modules give it, with blanks between, is taken, too\n"
+     "Besides tiles, kernels for GPUs have warps (1, 2, 4, 8, 16), stages of loads that are in flight (1 to 8), unit "
+     "(1:\n"
+     "products on the matrix unit), load (1: through tensor descriptors), group (1, 2, 4, 8, 16 rows of blocks that "
+     "are\n"
+     "walked together), order (1: the last block first), persist (1, 2, 4 blocks a multiprocessor go round over the "
+     "grid;\n"
+     "0: one each), and overlap (1: begins while the kernel before it ends, from compute capability 9.0 on).\n"},
 };
 
 /* Verbs that programs call, of which people need not know. */

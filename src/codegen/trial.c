@@ -147,7 +147,7 @@ static void resize_and_run(void *arg)
     ef_ctx *ctx = ef_dag_ctx(t->program->dag);
     uint32_t vars = ef_var_count(ctx);
     uint64_t *extent = ef_settings_extents(ctx);
-    if (!t->options->dims || ef_settings_dims(ctx, t->options->dims, t->diag))
+    if (!t->options->dims || ef_settings_dims(t->program, t->options->dims, t->diag))
         t->status = form_and_run(t->program, t->options, t->result, t->diag);
     ef_settings_restore(ctx, extent, vars);
 }

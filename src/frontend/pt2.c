@@ -86,6 +86,8 @@ static bool find_root(pt2_reader *r)
     }
     if (ef_archive_find(store->archive, "serialized_exported_program.json") != EF_NONE)
         return pt2_fail(r, "was saved by a torch older than 2.9; load it and save it again with a newer one");
+    if (ef_archive_find(store->archive, "manifest.json") != EF_NONE)
+        return pt2_fail(r, "is an optimised module: inspect, run, explain and report take it");
     return pt2_fail(r, "is not an archive of torch.export.save");
 }
 

@@ -30,6 +30,32 @@ void ef_schedule_name(const ef_kgraph *g, uint32_t param, ef_strbuf *out)
     print_kind(g, p, out);
 }
 
+static bool read_kind(const char *name, size_t length, ef_param_kind *kind)
+{
+    for (unsigned i = EF_PARAM_TILE + 1; i < EF_PARAM_KINDS; i++)
+        if (strlen(kind_names[i]) == length && memcmp(name, kind_names[i], length) == 0) {
+            *kind = (ef_param_kind)i;
+            return true;
+        }
+    *kind = EF_PARAM_TILE;
+    return length > 2 && name[length - 2] == '.' && (name[length - 1] == '0' || name[length - 1] == '1');
+}
+
+bool ef_schedule_read_name(const char *name, unsigned length, ef_param_kind *kind, uint32_t *kernel)
+{
+    const char *end = name + length, *at = name + 1;
+    uint64_t number = 0;
+    while (at < end && isdigit((unsigned char)*at))
+        number = ef_sched_times(number, 10) + (uint64_t)(*at++ - '0');
+    if (length && name[0] == 'k' && at > name + 1 && at < end && *at == '.' &&
+        read_kind(at + 1, (size_t)(end - at - 1), kind)) {
+        *kernel = number < EF_NONE ? (uint32_t)number : EF_NONE - 1;
+        return true;
+    }
+    *kernel = EF_NONE;
+    return read_kind(name, length, kind);
+}
+
 /* Whether a parameter has this name, in full or without its kernel. */
 static bool has_name(const ef_kgraph *g, uint32_t param, const char *name, unsigned length)
 {
@@ -48,10 +74,49 @@ bool ef_schedule_set(const ef_kgraph *g, ef_schedule *schedule, const char *name
     bool found = false;
     for (uint32_t i = 0; i < g->params.count; i++)
         if (has_name(g, i, name, length)) {
-            schedule->value[i] = g->params.at[i].kind == EF_PARAM_TILE && value == 0 ? 1 : value;
+            schedule->value[i] = value;
             found = true;
         }
     return found;
+}
+
+/* ---- legal values ---- */
+
+/* What parameters of a kind may be, ascending; the first value is that of kernels that have no use for it. None for
+ * tiles, whose extents are free. */
+static unsigned kind_values(ef_backend backend, ef_param_kind kind, const uint64_t **value)
+{
+    static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
+                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4};
+    static const struct {
+        const uint64_t *value;
+        unsigned count;
+    } of[EF_PARAM_KINDS] = {
+        [EF_PARAM_TILE] = {either, 0},  [EF_PARAM_WARPS] = {warps, 5},     [EF_PARAM_STAGES] = {stages, 8},
+        [EF_PARAM_UNIT] = {either, 2},  [EF_PARAM_LOAD] = {either, 2},     [EF_PARAM_GROUP] = {group, 5},
+        [EF_PARAM_ORDER] = {either, 2}, [EF_PARAM_PERSIST] = {persist, 4}, [EF_PARAM_OVERLAP] = {either, 2}};
+    *value = backend == EF_BACKEND_TRITON ? of[kind].value : either;
+    return backend == EF_BACKEND_TRITON || kind == EF_PARAM_TILE ? of[kind].count : 1;
+}
+
+bool ef_schedule_legal(ef_backend backend, ef_param_kind kind, uint64_t value)
+{
+    const uint64_t *legal;
+    unsigned count = kind_values(backend, kind, &legal);
+    bool among = kind == EF_PARAM_TILE && value >= 1 && value <= EF_MAX_EXTENT;
+    for (unsigned i = 0; i < count; i++)
+        among = among || legal[i] == value;
+    return among;
+}
+
+void ef_schedule_print_legal(ef_backend backend, ef_param_kind kind, ef_strbuf *out)
+{
+    const uint64_t *legal;
+    unsigned count = kind_values(backend, kind, &legal);
+    if (kind == EF_PARAM_TILE)
+        ef_strbuf_printf(out, "whole numbers from 1 to %" PRIu64, EF_MAX_EXTENT);
+    for (unsigned i = 0; i < count; i++)
+        ef_strbuf_printf(out, "%s%" PRIu64, i == 0 ? "" : i + 1 < count ? ", " : " or ", legal[i]);
 }
 
 /* ---- domains ---- */
@@ -151,29 +216,17 @@ static bool suits_unit(const ef_kernel *k)
     return false;
 }
 
-static unsigned numbers(const uint64_t *from, unsigned count, uint64_t value[EF_SCHEDULE_VALUES])
+/* Whether a GPU kernel has a use for what it has besides tiles. */
+static bool is_open(const ef_kernel *k, ef_param_kind kind)
 {
-    memcpy(value, from, count * sizeof *value);
-    return count;
-}
-
-/* What GPU kernels have besides tiles. */
-static unsigned gpu_values(const ef_kgraph *g, const ef_kparam *p, uint64_t value[EF_SCHEDULE_VALUES])
-{
-    static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
-                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4};
-    const ef_kernel *k = g->kernels.at[p->kernel];
-    bool product = suits_unit(k);
-    switch (p->kind) {
-    case EF_PARAM_WARPS: return numbers(warps, 5, value);
-    case EF_PARAM_STAGES: return k->loops.count ? numbers(stages, 8, value) : numbers(stages, 1, value);
-    case EF_PARAM_UNIT: return numbers(either, product ? 2 : 1, value);
-    case EF_PARAM_LOAD: return numbers(either, k->loops.count ? 2 : 1, value);
-    case EF_PARAM_GROUP: return numbers(group, product && k->grid > 1 ? 5 : 1, value);
-    case EF_PARAM_ORDER: return numbers(either, ef_kernel_is_uneven(k) ? 2 : 1, value);
-    case EF_PARAM_PERSIST: return numbers(persist, k->grid > 0 ? 4 : 1, value);
-    case EF_PARAM_OVERLAP: return numbers(either, 2, value);
-    default: return numbers(either, 1, value);
+    switch (kind) {
+    case EF_PARAM_STAGES:
+    case EF_PARAM_LOAD: return k->loops.count > 0;
+    case EF_PARAM_UNIT: return suits_unit(k);
+    case EF_PARAM_GROUP: return suits_unit(k) && k->grid > 1;
+    case EF_PARAM_ORDER: return ef_kernel_is_uneven(k);
+    case EF_PARAM_PERSIST: return k->grid > 0;
+    default: return true;
     }
 }
 
@@ -182,10 +235,12 @@ unsigned ef_schedule_domain(const ef_kgraph *g, ef_backend backend, uint32_t par
     const ef_kparam *p = &g->params.at[param];
     if (p->kind == EF_PARAM_TILE)
         return tiles(g, backend, param, value);
-    if (backend == EF_BACKEND_TRITON)
-        return gpu_values(g, p, value);
-    value[0] = 0;
-    return 1;
+    const uint64_t *all;
+    unsigned count = kind_values(backend, p->kind, &all);
+    if (count > 1 && !is_open(g->kernels.at[p->kernel], p->kind))
+        count = 1;
+    memcpy(value, all, count * sizeof *value);
+    return count;
 }
 
 ef_schedule ef_schedule_default(const ef_kgraph *graph, ef_backend backend, uint32_t units)

@@ -16,7 +16,7 @@ typedef struct {
     ef_backend backend;
     uint32_t threads; /* of the CPU */
     uint32_t count;   /* the graph's parameters */
-    uint64_t *value;  /* by parameter; TILE: at least 1, larger than the dimension means whole */
+    uint64_t *value;  /* by parameter; TILE: from 1 to EF_MAX_EXTENT, larger than the dimension means whole */
 } ef_schedule;
 
 /* A sensible schedule for a device of so many units: threads of the CPU, or multiprocessors (0: of a large GPU). Freed
@@ -27,13 +27,23 @@ void ef_schedule_free(ef_schedule *schedule);
 
 /* A parameter's name: "s.0" when it has no kernel, else "k1.s.1", "k1.warps". */
 void ef_schedule_name(const ef_kgraph *graph, uint32_t param, ef_strbuf *out);
+/* What a name says without a graph: the kind of the parameter, and its kernel or EF_NONE. False: it is no name of one.
+ */
+bool ef_schedule_read_name(const char *name, unsigned length, ef_param_kind *kind, uint32_t *kernel);
+
+/* Whether a parameter may have this value: whoever reads a schedule from outside asks. It may be one that no tuner
+ * tries with a kernel, which is as good as another then. */
+bool ef_schedule_legal(ef_backend backend, ef_param_kind kind, uint64_t value);
+/* Which values those are: "1, 2, 4, 8 or 16". */
+void ef_schedule_print_legal(ef_backend backend, ef_param_kind kind, ef_strbuf *out);
 /* Sets a parameter by its name; without "kN." all that are called so. False when there is none. */
 bool ef_schedule_set(const ef_kgraph *graph, ef_schedule *schedule, const char *name, unsigned length, uint64_t value);
 
 #define EF_MOST_ELEMENTS 65536u /* of a tile on a GPU: code generators refuse larger ones */
 
 #define EF_SCHEDULE_VALUES 48
-/* The legal values of a parameter, ascending; one value for what the backend does not use. */
+/* The legal values of a parameter that are worth trying, ascending; one value for what the backend or the kernel does
+ * not use. */
 unsigned ef_schedule_domain(const ef_kgraph *graph, ef_backend backend, uint32_t param,
                             uint64_t value[EF_SCHEDULE_VALUES]);
 /* The value of a kernel's parameter that is no tile extent. */

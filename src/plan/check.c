@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/settings.h"
 #include "support/hash.h"
 
 #define MAX_RANK 64
@@ -119,6 +120,18 @@ static bool check_numbers(const ef_plan_region *r, ef_diag *diag)
     return true;
 }
 
+/* As far as it goes without kernels, which another version may form otherwise. */
+static bool check_schedule(const ef_plan_region *r, ef_diag *diag)
+{
+    ef_diag inner = {0};
+    for (const char *at = r->schedule; *at; at++)
+        if (iscntrl((unsigned char)*at))
+            return ef_fail(diag, "the schedule of the implementation is not one line");
+    ef_backend backend = strcmp(r->language, "c") == 0 ? EF_BACKEND_C : EF_BACKEND_TRITON;
+    return ef_settings_check(backend, r->kernels, r->schedule, &inner) ||
+           ef_fail(diag, "the schedule of the implementation is damaged: %s", inner.text);
+}
+
 static bool check_region(const ef_plan_region *r, ef_diag *diag)
 {
     if (!r->program || !r->candidate || !r->source || !r->schedule || !r->device)
@@ -133,7 +146,7 @@ static bool check_region(const ef_plan_region *r, ef_diag *diag)
         if (!e->output || !e->rule || !e->before || !e->after)
             return ef_fail(diag, "equation %u of the derivation is not complete", i);
     }
-    return check_numbers(r, diag);
+    return check_numbers(r, diag) && check_schedule(r, diag);
 }
 
 /* ---- steps ---- */

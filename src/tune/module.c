@@ -132,7 +132,7 @@ static bool recall(course *c, distinct *d, const ef_optimize_options *options)
         c->identity = ef_arena_strndup(c->plan->arena, identity, known ? strlen(identity) : 0);
     }
     d->optimum = (ef_optimum){.device = c->identity};
-    return ef_optimum_recall(&d->optimum, c->store, d->hash, (ef_effort){options->budget_s, options->limit},
+    return ef_optimum_recall(&d->optimum, c->store, d->hash, c->device, (ef_effort){options->budget_s, options->limit},
                              c->plan->arena);
 }
 

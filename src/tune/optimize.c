@@ -595,7 +595,7 @@ bool ef_optimize(const ef_program *program, const ef_device *device, ef_pool **p
         return false;
     optimum->device = ef_arena_strndup(arena, identity, strlen(identity));
     ef_canonical_hash(program, r.hash);
-    if (ef_optimum_recall(optimum, store, r.hash, (ef_effort){budget, options->limit}, arena)) {
+    if (ef_optimum_recall(optimum, store, r.hash, device, (ef_effort){budget, options->limit}, arena)) {
         optimum->elapsed_s = ef_seconds() - r.start;
         return true;
     }

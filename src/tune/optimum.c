@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/settings.h"
 #include "codegen/torch.h"
 
 #define KEPT_ENTRY "region"
@@ -163,11 +164,20 @@ static void read_equations(ef_optimum *o, const json_t *list, ef_arena *arena)
     o->equation = equation;
 }
 
-bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, ef_effort wanted, ef_arena *arena)
+/* A store may be damaged. */
+static bool has_schedule(const json_t *json, ef_backend backend)
+{
+    ef_diag ignored = {0};
+    const char *schedule = json_string_value(json_object_get(json, "schedule"));
+    return schedule && ef_settings_check(backend, (uint32_t)count_of(json, "kernels"), schedule, &ignored);
+}
+
+bool ef_optimum_recall(ef_optimum *o, ef_store *store, const char *program, const ef_device *device, ef_effort wanted,
+                       ef_arena *arena)
 {
     ef_effort spent;
     json_t *json = load(store, program, o->device, &spent, arena);
-    bool fine = json && is_enough(spent, wanted);
+    bool fine = json && is_enough(spent, wanted) && has_schedule(json, device->backend);
     if (fine) {
         *o = (ef_optimum){.us = number_of(json, "us"),
                           .warm_us = number_of(json, "warm_us"),

@@ -23,9 +23,10 @@ typedef struct {
 
 /* Keeps what was found with this effort; not in the place of a result without a limit, if this one met its own. */
 void ef_optimum_keep(const ef_optimum *optimum, ef_store *store, const char *program, ef_effort spent);
-/* What is kept for this program and optimum->device; false when there is none, or it was found with less effort than is
- * `wanted`. */
-bool ef_optimum_recall(ef_optimum *optimum, ef_store *store, const char *program, ef_effort wanted, ef_arena *arena);
+/* What is kept for this program and optimum->device, which is the identity of `device`; false when there is none, it is
+ * damaged, or it was found with less effort than is `wanted`. */
+bool ef_optimum_recall(ef_optimum *optimum, ef_store *store, const char *program, const ef_device *device,
+                       ef_effort wanted, ef_arena *arena);
 
 /* The same as the region of a plan; shares its strings. */
 ef_plan_region ef_optimum_region(const ef_optimum *optimum, const ef_device *device);

@@ -33,11 +33,19 @@ def test_inspect_shows_the_program_as_it_was_given(equiforge, plan):
     assert value["external"] == []
 
 
-def test_inspect_prints_the_implementation(equiforge, plan):
-    path, _ = plan
+def test_inspect_prints_the_implementation(equiforge, plan, tmp_path):
+    """With its schedule; both together are what its code was printed from."""
+    path, found = plan
     text = equiforge("inspect", path, "--text")
     with zipfile.ZipFile(path) as file:
-        assert text.stdout == "# step 0: region 0\n" + file.read("regions/0/candidate.ef").decode()
+        candidate, code = (file.read(f"regions/0/{name}").decode() for name in ("candidate.ef", "kernels.c"))
+    assert text.stdout == f"# step 0: region 0 in c, schedule: {found['schedule'] or 'none'}\n" + candidate
+    (tmp_path / "again.ef").write_text(text.stdout)
+    arguments = ("--language", "c", "--name", "ef_program", "--schedule", found["schedule"])
+    again = equiforge("emit", tmp_path / "again.ef", *arguments)
+    assert again.returncode == 0, again.stderr
+    printed, kept = (re.sub(r"/\*.*?\*/|\s+", "", text, flags=re.S) for text in (again.stdout, code))
+    assert printed.split("constunsignedlonglong")[0] == kept.split("constuint64_tef_program_work")[0]
 
 
 def test_run_compiles_checks_and_times_it(equiforge, plan):
@@ -97,6 +105,37 @@ def test_wrong_code_is_caught(equiforge, plan, tmp_path):
         assert re.search(words, result.stderr), result.stderr
 
 
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ("k0.m.0=0", r"k0\.m\.0 takes whole numbers from 1 to \d+"),
+        ("k0.m.0=-4", "k0.m.0 takes "),
+        ("k0.m.0=18446744073709551617", "k0.m.0 takes "),
+        ("k0.m.0=4 k7.n.0=8", "'k7.n.0'"),
+        ("k0.warps=4", "'k0.warps' is of GPUs"),
+        ("k0.m.7=4", "'k0.m.7'"),
+        ("k0.m.0", "'k0.m.0' is no schedule"),
+        ("k0.m.0=4\nk0.n.0=8", "not one line"),
+    ],
+)
+def test_a_damaged_schedule_is_refused(equiforge, plan, tmp_path, schedule, words):
+    path, _ = plan
+    damaged = tmp_path / "damaged.efz"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(damaged, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                manifest["regions"][0]["schedule"] = schedule
+                data = json.dumps(manifest)
+            new.writestr(name, data)
+    for arguments in (("inspect",), ("run",), ("explain",), ("report", "-o", tmp_path / "page.html")):
+        result = equiforge(*arguments, damaged)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1
+        assert re.match(re.escape(str(damaged)) + ": .*schedule.*" + words, result.stderr), result.stderr
+
+
 class Page(HTMLParser):
     """Whether tags are balanced, and what a page would load."""
 
@@ -143,7 +182,8 @@ def test_report_escapes_what_the_file_says(equiforge, plan, tmp_path):
             if name == "manifest.json":
                 manifest = json.loads(data)
                 manifest["name"] = "<script>alert(1)</script>"
-                manifest["regions"][0]["schedule"] = '"><img src=x>=<b>'
+                manifest["regions"][0]["device"] = '"><img src=x>=<b>'
+                manifest["regions"][0]["schedule"] = '"><script><b>.0=1'
                 data = json.dumps(manifest)
             new.writestr(name, data)
     assert equiforge("report", evil, "-o", page).returncode == 0

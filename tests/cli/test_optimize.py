@@ -151,6 +151,27 @@ def test_libraries_of_runs_with_faults_are_not_kept(optimize, simple, tmp_path, 
     assert len([*tmp_path.glob("cache/equiforge/native/*")]) == 1
 
 
+def test_compiled_libraries_stay_within_their_limit(optimize, simple, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("EQUIFORGE_NATIVE_LIMIT", "0")
+    assert not optimize(simple, limit=12)["stored"]
+    assert list(tmp_path.glob("cache/equiforge/*")) and not [*tmp_path.glob("cache/equiforge/native/*")]
+
+
+def test_a_stored_best_with_an_illegal_schedule_is_found_anew(optimize, simple, store):
+    first = optimize(simple)
+    assert optimize(simple)["stored"]
+    with sqlite3.connect(store) as db:
+        (text,) = db.execute("SELECT json FROM best").fetchone()
+        best = json.loads(text)
+        assert best["schedule"]
+        best["schedule"] = re.sub(r"=\d+", "=0", best["schedule"])
+        db.execute("UPDATE best SET json = ?", (json.dumps(best),))
+    again = optimize(simple)
+    assert not again["stored"] and "=0" not in again["schedule"]
+    assert first["schedule"] and optimize(simple)["stored"]
+
+
 def start(equiforge, *arguments):
     return subprocess.Popen(
         [equiforge.executable, *map(str, arguments)],

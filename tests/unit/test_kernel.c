@@ -1428,6 +1428,62 @@ static void parameters_have_names(void **state)
     ef_ctx_free(ctx);
 }
 
+/* What a tuner tries is legal, and names are read as they are printed. */
+static void domains_are_legal(void **state)
+{
+    (void)state;
+    ef_ctx *ctx = ef_ctx_new();
+    ef_kgraph *graph = graph_of(ctx, "tests/derivations/mha_decode_b1_split.ef");
+    for (ef_backend backend = 0; backend < EF_BACKEND_COUNT; backend++)
+        for (uint32_t i = 0; i < graph->params.count; i++) {
+            uint64_t value[EF_SCHEDULE_VALUES];
+            ef_param_kind kind = graph->params.at[i].kind, read = EF_PARAM_KINDS;
+            uint32_t kernel = 0;
+            ef_strbuf name = {0};
+            for (unsigned v = 0, n = ef_schedule_domain(graph, backend, i, value); v < n; v++)
+                assert_true(ef_schedule_legal(backend, kind, value[v]));
+            ef_schedule_name(graph, i, &name);
+            assert_true(ef_schedule_read_name(name.text, (unsigned)name.length, &read, &kernel));
+            assert_true(read == kind && kernel == graph->params.at[i].kernel);
+            ef_strbuf_free(&name);
+        }
+    static const char *const none[] = {"", "k0", "k0.", "k0.frob", "warp", "s", "s.2", ".0", "k0.k1.warps", "kx.load"};
+    for (unsigned i = 0; i < COUNT(none); i++) {
+        ef_param_kind kind;
+        uint32_t kernel;
+        assert_false(ef_schedule_read_name(none[i], (unsigned)strlen(none[i]), &kind, &kernel));
+    }
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+static void illegal_values_are_none(void **state)
+{
+    (void)state;
+    static const struct {
+        ef_param_kind kind;
+        uint64_t value;
+    } odd[] = {{EF_PARAM_WARPS, 0},
+               {EF_PARAM_WARPS, 3},
+               {EF_PARAM_WARPS, 32},
+               {EF_PARAM_STAGES, 0},
+               {EF_PARAM_STAGES, 9},
+               {EF_PARAM_UNIT, 2},
+               {EF_PARAM_LOAD, 2},
+               {EF_PARAM_GROUP, 0},
+               {EF_PARAM_ORDER, 2},
+               {EF_PARAM_PERSIST, 3},
+               {EF_PARAM_OVERLAP, 7},
+               {EF_PARAM_TILE, 0},
+               {EF_PARAM_TILE, EF_MAX_EXTENT + 1}};
+    for (unsigned i = 0; i < COUNT(odd); i++)
+        assert_false(ef_schedule_legal(EF_BACKEND_TRITON, odd[i].kind, odd[i].value));
+    for (ef_param_kind kind = 0; kind < EF_PARAM_KINDS; kind++)
+        assert_false(ef_schedule_legal(EF_BACKEND_TRITON, kind, UINT64_MAX));
+    assert_true(ef_schedule_legal(EF_BACKEND_TRITON, EF_PARAM_TILE, EF_MAX_EXTENT));
+    assert_false(ef_schedule_legal(EF_BACKEND_C, EF_PARAM_WARPS, 4));
+}
+
 /* The same product of tensors of the same types, of other inputs and in another place of the program, is the same
  * kernel to a tuner; one of other types is not. */
 static void a_kernel_is_what_it_does_to_types(void **state)
@@ -1548,6 +1604,8 @@ int main(void)
         cmocka_unit_test(gpu_domains_fit_the_matrix_unit),
         cmocka_unit_test(least_tiles_count_elements),
         cmocka_unit_test(parameters_have_names),
+        cmocka_unit_test(domains_are_legal),
+        cmocka_unit_test(illegal_values_are_none),
         cmocka_unit_test(a_domain_has_powers_of_two_and_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

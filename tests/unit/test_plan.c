@@ -30,6 +30,7 @@ static ef_plan *new_plan(void)
     r->entry = "ef_program";
     r->source = "void ef_program(void) {}\n";
     r->schedule = "k0.m.0=1";
+    r->kernels = 1;
     r->device = "cpu: test";
     r->us = 12.5;
     r->warm_us = 11;
