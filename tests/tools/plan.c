@@ -31,7 +31,8 @@ static bool fill(ef_plan *plan, ef_plan_region *region, const ef_program *progra
         region->language = triton ? "triton" : "c";
         region->source = ef_arena_strndup(plan->arena, source.text, source.length);
         region->entry = "region";
-        region->schedule = region->device = "none";
+        region->schedule = "";
+        region->device = "none";
         region->threads = 2;
         region->kernels = graph->kernels.count;
         region->original = true;
