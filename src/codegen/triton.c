@@ -144,6 +144,23 @@ static const char *const integer_divisions = "\n\n@triton.jit\ndef _mod_int(a, b
                                              "    q = a // d - tl.where((r != 0) & ((r < 0) != (d < 0)), 1, 0)\n"
                                              "    return tl.where(b == 0, 0, tl.where(b == -1, -a, q))\n";
 
+/* A device of compute capability 9.0 keeps 1 KB of shared memory for each block, and deals it out in units of 128
+ * bytes. What Triton compiled is loaded again, since it was loaded for as much shared memory as it uses. */
+static const char *const evenly =
+    "\n\ndef _evenly(kernel, blocks):\n"
+    "    # Blocks that begin while others run would crowd on the multiprocessors that have room first. With so much\n"
+    "    # shared memory, from its second launch on, each takes no more of them than its share.\n"
+    "    if kernel is None or kernel.module is None:  # interpreted, or compiled only\n"
+    "        return\n"
+    "    device = torch.cuda.get_device_properties(torch.cuda.current_device())\n"
+    "    share = -(-blocks // device.multi_processor_count)\n"
+    "    shared = (device.shared_memory_per_multiprocessor // (share + 1) // 128 - 7) * 128\n"
+    "    if kernel.metadata.shared < shared and kernel.packed_metadata[2] == kernel.metadata.shared:\n"
+    "        kernel.metadata = kernel.metadata._replace(shared=shared)\n"
+    "        kernel.packed_metadata = (*kernel.packed_metadata[:2], shared, *kernel.packed_metadata[3:])\n"
+    "        kernel.module = None\n"
+    "        kernel._init_handles()\n";
+
 static void print_helpers(unsigned helpers, ef_strbuf *out)
 {
     if (helpers & T_HELP_PROD)
@@ -170,6 +187,8 @@ static void print_helpers(unsigned helpers, ef_strbuf *out)
                  "    on_gpu = x.device.type == \"cuda\"\n"
                  "    units = torch.cuda.get_device_properties(x.device).multi_processor_count if on_gpu else 2\n"
                  "    return min(blocks, each * units)\n");
+    if (helpers & T_HELP_EVENLY)
+        ef_strbuf_puts(out, evenly);
     if (helpers & T_HELP_DIVIDE)
         ef_strbuf_puts(out, divisions);
     if (helpers & T_HELP_DIVIDE_INT)
@@ -200,10 +219,14 @@ static void print_descriptor(const ef_kgraph *g, const t_descriptor *d, ef_strbu
                      d->columns, d->columns, d->block_rows, d->block_columns);
 }
 
-/* The grid of blocks that go round, on the device of any of the kernel's tensors. */
-static void print_resident(const ef_kgraph *g, const t_kernel *kernel, ef_strbuf *out)
+/* How many blocks there are: all of the grid, or those that go round, on the device of any of the kernel's tensors. */
+static void print_blocks(const ef_kgraph *g, const t_kernel *kernel, ef_strbuf *out)
 {
     uint32_t any = 0;
+    if (!kernel->persist) {
+        ef_strbuf_printf(out, "%" PRIu64, kernel->blocks);
+        return;
+    }
     while (any + 1 < g->buffers.count && !kernel->reads[any])
         any++;
     ef_strbuf_puts(out, "_resident(");
@@ -215,11 +238,8 @@ static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kerne
 {
     ef_strbuf_puts(out, "\n\ndef launch(inputs, outputs, temps):\n");
     for (uint32_t k = 0; k < g->kernels.count; k++) {
-        ef_strbuf_printf(out, "    %s[(", kernel[k].function);
-        if (kernel[k].persist)
-            print_resident(g, &kernel[k], out);
-        else
-            ef_strbuf_printf(out, "%" PRIu64, kernel[k].blocks);
+        ef_strbuf_printf(out, "    %s%s[(", kernel[k].evenly ? "_evenly(" : "", kernel[k].function);
+        print_blocks(g, &kernel[k], out);
         ef_strbuf_puts(out, ",)](");
         for (uint32_t i = 0; i < g->buffers.count; i++)
             if (kernel[k].reads[i]) {
@@ -230,8 +250,14 @@ static void print_launch(const ef_kgraph *g, const ef_schedule *s, const t_kerne
             print_descriptor(g, &kernel[k].descriptors.at[i], out);
         if (ef_sched_value(g, s, k, EF_PARAM_OVERLAP))
             ef_strbuf_puts(out, "launch_pdl=True, ");
-        ef_strbuf_printf(out, "enable_fp_fusion=True, num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")\n",
+        ef_strbuf_printf(out, "enable_fp_fusion=True, num_warps=%" PRIu64 ", num_stages=%" PRIu64 ")",
                          ef_sched_value(g, s, k, EF_PARAM_WARPS), ef_sched_value(g, s, k, EF_PARAM_STAGES));
+        if (kernel[k].evenly) {
+            ef_strbuf_puts(out, ", ");
+            print_blocks(g, &kernel[k], out);
+            ef_strbuf_puts(out, ")");
+        }
+        ef_strbuf_puts(out, "\n");
     }
     if (g->kernels.count == 0)
         ef_strbuf_puts(out, "    pass\n");

@@ -214,6 +214,16 @@ static uint64_t print_grid(ef_t *t)
     return blocks;
 }
 
+/* Lets the next kernel begin, behind the last one the first one of another call, where it is to begin early or `late`.
+ */
+static void print_release(const ef_t *t, ef_strbuf *to, bool late)
+{
+    uint32_t next = (t->number + 1) % t->graph->kernels.count;
+    uint64_t begin = ef_sched_value(t->graph, t->schedule, next, EF_PARAM_OVERLAP);
+    if (begin != EF_BEGIN_AFTER && (begin >= EF_BEGIN_LATE) == late)
+        ef_strbuf_puts(to, "    gdc_launch_dependents()\n");
+}
+
 /* A kernel with EF_PARAM_OVERLAP is launched while the one before it runs, and waits for that: before it reads what a
  * kernel may have stored, or, where it reads nothing of the one before it (t->beside), in the end. What the program's
  * inputs hold is there when its first kernel has waited, so later ones load them ahead (t->ahead).
@@ -223,11 +233,9 @@ static uint64_t print_grid(ef_t *t)
  * waited while B did was also measured to take 5 us more than one after the other.) */
 static void print_overlap(const ef_t *t, ef_strbuf *to)
 {
-    uint32_t next = (t->number + 1) % t->graph->kernels.count; /* behind the last one the first one of another call */
     if (ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP))
         ef_strbuf_puts(to, "    gdc_wait()\n");
-    if (ef_sched_value(t->graph, t->schedule, next, EF_PARAM_OVERLAP))
-        ef_strbuf_puts(to, "    gdc_launch_dependents()\n");
+    print_release(t, to, false);
 }
 
 /* ---- stores ---- */
@@ -366,6 +374,8 @@ static void print_body(const ef_t *t, t_kernel *kernel)
         ef_strbuf_puts(&kernel->text, t->body[0].text);
     if (t->beside)
         print_overlap(t, &kernel->text);
+    if (t->beside || t->persist)
+        print_release(t, &kernel->text, true);
 }
 
 static void append(ef_strbuf *to, ef_strbuf *text)
@@ -381,6 +391,8 @@ static void print_work(ef_t *t)
     ef_strbuf before = t->body[0];
     t->body[0] = (ef_strbuf){0};
     ef_t_region(t, EF_NONE);
+    if (!t->persist && !t->beside)
+        print_release(t, &t->body[0], true);
     for (uint32_t i = 0; i < t->kernel->stores.count && !t->diag->failed; i++)
         store(t, &t->kernel->stores.at[i]);
     if (t->ahead)
@@ -391,6 +403,12 @@ static void print_work(ef_t *t)
     append(&before, &t->waiting);
     append(&before, &t->body[0]);
     t->body[0] = before;
+}
+
+static bool begins_evenly(const ef_t *t)
+{
+    uint64_t begin = ef_sched_value(t->graph, t->schedule, t->number, EF_PARAM_OVERLAP);
+    return begin == EF_BEGIN_EARLY_EVENLY || begin == EF_BEGIN_LATE_EVENLY;
 }
 
 bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_kernel *kernel, ef_diag *diag)
@@ -411,7 +429,8 @@ bool ef_t_kernel(const ef_kgraph *g, const ef_schedule *s, uint32_t number, t_ke
     print_head(&t, kernel);
     print_body(&t, kernel);
     kernel->persist = t.persist;
-    kernel->helpers = t.helpers | (t.persist ? T_HELP_RESIDENT : 0);
+    kernel->evenly = begins_evenly(&t);
+    kernel->helpers = t.helpers | (t.persist ? T_HELP_RESIDENT : 0) | (kernel->evenly ? T_HELP_EVENLY : 0);
     release(&t);
     return !diag->failed;
 }

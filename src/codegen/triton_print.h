@@ -145,7 +145,8 @@ enum {
     T_HELP_POW = 4,
     T_HELP_DIVIDE = 8,
     T_HELP_DIVIDE_INT = 16,
-    T_HELP_RESIDENT = 32
+    T_HELP_RESIDENT = 32,
+    T_HELP_EVENLY = 64
 };
 
 /* A kernel as text, with what its launch needs. */
@@ -155,6 +156,7 @@ typedef struct t_kernel {
     const char *function;
     uint64_t blocks,
         persist; /* persist: blocks of threads on each multiprocessor that go round over them; 0: one each */
+    bool evenly; /* its blocks are dealt out evenly */
     bool *reads; /* by buffer */
     EF_VEC(t_descriptor) descriptors;
     unsigned helpers;

@@ -87,14 +87,16 @@ bool ef_schedule_set(const ef_kgraph *g, ef_schedule *schedule, const char *name
 static unsigned kind_values(ef_backend backend, ef_param_kind kind, const uint64_t **value)
 {
     static const uint64_t warps[] = {1, 2, 4, 8, 16}, stages[] = {1, 2, 3, 4, 5, 6, 7, 8}, either[] = {0, 1},
-                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4};
+                          group[] = {1, 2, 4, 8, 16}, persist[] = {0, 1, 2, 4},
+                          begin[EF_BEGINS] = {EF_BEGIN_AFTER, EF_BEGIN_EARLY, EF_BEGIN_EARLY_EVENLY, EF_BEGIN_LATE,
+                                              EF_BEGIN_LATE_EVENLY};
     static const struct {
         const uint64_t *value;
         unsigned count;
     } of[EF_PARAM_KINDS] = {
         [EF_PARAM_TILE] = {either, 0},  [EF_PARAM_WARPS] = {warps, 5},     [EF_PARAM_STAGES] = {stages, 8},
         [EF_PARAM_UNIT] = {either, 2},  [EF_PARAM_LOAD] = {either, 2},     [EF_PARAM_GROUP] = {group, 5},
-        [EF_PARAM_ORDER] = {either, 2}, [EF_PARAM_PERSIST] = {persist, 4}, [EF_PARAM_OVERLAP] = {either, 2}};
+        [EF_PARAM_ORDER] = {either, 2}, [EF_PARAM_PERSIST] = {persist, 4}, [EF_PARAM_OVERLAP] = {begin, EF_BEGINS}};
     *value = backend == EF_BACKEND_TRITON ? of[kind].value : either;
     return backend == EF_BACKEND_TRITON || kind == EF_PARAM_TILE ? of[kind].count : 1;
 }

@@ -123,10 +123,21 @@ typedef enum {
     EF_PARAM_ORDER,   /* 0: blocks in the order of their numbers; 1: in the opposite order */
     EF_PARAM_PERSIST, /* 0: a block of threads for each block of the grid; else at most so many on a multiprocessor,
                        * which go round over the grid */
-    EF_PARAM_OVERLAP, /* 1: begins while the kernel before it ends, that of another call or program before the first
-                       * (compute capability 9.0 and later) */
+    EF_PARAM_OVERLAP, /* an ef_begin: when it begins (compute capability 9.0 and later) */
     EF_PARAM_KINDS
 } ef_param_kind;
+
+/* When a kernel begins: when the one before it has ended, that of another call or program before the first; or while
+ * that runs, as soon as it has itself waited for the one before, or once it is through with its loops. Then a
+ * multiprocessor takes any number of its blocks that it has room for; or, evenly, its share of them at most. */
+typedef enum {
+    EF_BEGIN_AFTER,
+    EF_BEGIN_EARLY,
+    EF_BEGIN_EARLY_EVENLY,
+    EF_BEGIN_LATE,
+    EF_BEGIN_LATE_EVENLY,
+    EF_BEGINS
+} ef_begin;
 
 /* A choice that is left open, of one kernel, or of all kernels: an extent that shapes a buffer (kernel EF_NONE). */
 typedef struct {

@@ -56,7 +56,7 @@ static void begin_early(descent *d)
 {
     for (uint32_t i = 0; i < d->g->params.count; i++)
         if (d->g->params.at[i].kind == EF_PARAM_OVERLAP)
-            d->s.value[i] = 1;
+            d->s.value[i] = EF_BEGIN_EARLY_EVENLY;
 }
 
 static double cost(const descent *d, uint32_t k)
@@ -220,8 +220,9 @@ static void begin_in_turn(descent *d)
         const ef_kparam *p = &d->g->params.at[i];
         if (p->kind != EF_PARAM_OVERLAP || p->kernel == 0 || !ef_kernel_has_product(d->g->kernels.at[p->kernel]))
             continue;
-        d->s.value[i] = 0;
-        d->s.value[i] = cost(d, p->kernel) > d->us[p->kernel];
+        uint64_t early = d->s.value[i];
+        d->s.value[i] = EF_BEGIN_AFTER;
+        d->s.value[i] = cost(d, p->kernel) > d->us[p->kernel] ? early : EF_BEGIN_AFTER;
     }
 }
 

@@ -6,7 +6,9 @@ import itertools
 import re
 import sqlite3
 import statistics
+import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from torch import nn
 import equiforge
 from equiforge._kernels import TritonKernels
 from equiforge._module import Call, OptimizedModule
+from equiforge._native import command
 from equiforge._plan import Plan
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -369,6 +372,25 @@ def test_what_runs_beside_another_kernel_reads_what_was_stored_before():
         x.normal_()
         graph.replay()
         assert torch.allclose(torch.stack(results), fast.original(x + shifts), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no early begin")
+@pytest.mark.parametrize("begin", [1, 2, 3, 4])
+def test_blocks_are_dealt_out(begin, tmp_path):
+    """As the generator prints it: evenly, by more shared memory than the kernel uses."""
+    path = tmp_path / "even.ef"
+    path.write_text("program even\ndim m = 264\ndim n = 64\ninput x: f32[m, n]\noutput y = exp(x)\n")
+    emit = [command(), "emit", path, "--schedule", f"k0.overlap={begin},k0.m.0=1"]
+    source = subprocess.run(emit, check=True, stdout=subprocess.PIPE, text=True).stdout
+    kernels = TritonKernels(SimpleNamespace(source=source))
+    for _ in range(4):
+        x = torch.randn(264, 64, device="cuda:0")
+        assert torch.allclose(kernels([x])[0], x.exp())
+    device = torch.cuda.get_device_properties(0)
+    share = -(-264 // device.multi_processor_count)
+    (launch,) = kernels.recorded[0]
+    crowds = (share + 1) * (launch.shared + 1024) <= device.shared_memory_per_multiprocessor
+    assert crowds == (begin in (1, 3))
 
 
 def test_embedding_model():

@@ -204,6 +204,38 @@ kernels = kernels_of(TILES, b"8")
 kernels([a, w])
 assert kernels.recorded == {0: None}  # there is no copy engine
 """,
+    "dealt out evenly": f"""
+# As the generator prints it: of 264 blocks two go to each of 132 multiprocessors of 228 KB, so that three have no room,
+# each with 1 KB of the device's own.
+import subprocess
+import tempfile
+from pathlib import Path
+
+text = "program even\\ndim m = 264\\ndim n = 64\\ninput x: f32[m, n]\\noutput y = exp(x)\\n"
+path = Path(tempfile.mkdtemp(), "even.ef")
+path.write_text(text)
+command = [{str(BUILD / "equiforge")!r}, "emit", path, "--schedule", "k0.overlap=2,k0.m.0=1"]
+source = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
+assert "_evenly(k0_" in source and "[(264,)]" in source, source
+device = SimpleNamespace(multi_processor_count=132, shared_memory_per_multiprocessor=228 << 10)
+torch.cuda.get_device_properties = lambda index: device
+loaded = []
+
+
+def spoil(kernel):
+    kernel.module = kernel.module or "loaded"
+    kernel._init_handles = lambda: loaded.append(kernel.metadata.shared)
+
+
+kernels = kernels_of(source, b"8888")
+x = on_gpu(torch.ones(264, 64))
+for _ in range(3):
+    kernels([x])
+(shared,) = loaded
+assert 3 * (shared + 1024) > 228 << 10 >= 2 * (shared + 1024)
+(first, *_) = (text.split() for text in written())
+assert first[first.index("shared") + 1] == str(shared) and first[first.index("overlap") + 1] == "1"
+""",
     "launches": """
 kernels = kernels_of(SOURCE, SIZES)
 a, b, w = (on_gpu(torch.ones(4096)) for _ in range(3))

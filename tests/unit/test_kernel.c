@@ -1162,7 +1162,7 @@ static void inputs_are_loaded_ahead(void **state)
         ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 132);
         for (uint32_t i = 0; i < graph->params.count; i++)
             if (graph->params.at[i].kind == EF_PARAM_OVERLAP)
-                schedule.value[i] = 1;
+                schedule.value[i] = EF_BEGIN_EARLY;
         char name[32];
         (void)snprintf(name, sizeof name, "k%" PRIu32 ".%s", last, known[c].param ? known[c].param : "c.1");
         assert_true(
@@ -1183,6 +1183,52 @@ static void inputs_are_loaded_ahead(void **state)
         assert_int_equal(occurrences(at, "cache_modifier=\".cg\"", &input), known[c].ahead); /* past the first cache */
         ef_strbuf_free(&printed);
         ef_schedule_free(&schedule);
+    }
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
+/* A kernel lets the next one begin when it has itself waited, or behind its loops; the last one lets the first kernel
+ * of another call begin. Blocks that are dealt out evenly are launched in a way of their own. */
+static void kernels_let_the_next_one_begin(void **state)
+{
+    (void)state;
+    static const char text[] = "program p\ndim a = 16\ndim b = 512\ndim c = 512\ndim e = 512\ninput x: f16[a, b]\n"
+                               "input w: f16[b, c]\ninput v: f16[c, e]\n"
+                               "output r = matmul(matmul(x, w), v)\n";
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_kgraph *graph = graph_of_text(ctx, text);
+    assert_int_equal(graph->kernels.count, 2);
+    for (uint64_t begin = EF_BEGIN_AFTER; begin < EF_BEGINS; begin++) {
+        for (uint64_t persist = 0; persist < 2; persist++) {
+            for (uint32_t k = 0; k < 2; k++) { /* the other one begins so */
+                ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 132);
+                char name[32];
+                (void)snprintf(name, sizeof name, "k%" PRIu32 ".overlap", 1 - k);
+                assert_true(ef_schedule_set(graph, &schedule, name, (unsigned)strlen(name), begin));
+                (void)snprintf(name, sizeof name, "k%" PRIu32 ".persist", k);
+                assert_true(ef_schedule_set(graph, &schedule, name, (unsigned)strlen(name), persist));
+                ef_strbuf printed = {0};
+                assert_true(ef_codegen_triton(graph, &schedule, "p", &printed, &diag));
+                const char *let = NULL, *loop = NULL, *store = NULL, *evenly = NULL;
+                (void)snprintf(name, sizeof name, "\n    _evenly(k%" PRIu32 "_", 1 - k);
+                bool even = begin == EF_BEGIN_EARLY_EVENLY || begin == EF_BEGIN_LATE_EVENLY;
+                assert_int_equal(occurrences(printed.text, name, &evenly), even);
+                assert_int_equal(occurrences(printed.text, "\n    _evenly(", &evenly), even);
+                char *end, kept, *at = kernel_text(printed.text, k, &end, &kept);
+                assert_int_equal(occurrences(at, "gdc_launch_dependents()", &let), begin != EF_BEGIN_AFTER);
+                assert_int_equal(occurrences(at, "for at_", &loop), 1);
+                assert_int_equal(occurrences(at, "tl.store(", &store), 1);
+                if (let)
+                    assert_true((let > loop) == (begin >= EF_BEGIN_LATE));
+                if (let && begin >= EF_BEGIN_LATE) /* one that goes round is through with its loops in the end */
+                    assert_true((let < store) == !persist);
+                *end = kept;
+                ef_strbuf_free(&printed);
+                ef_schedule_free(&schedule);
+            }
+        }
     }
     ef_kgraph_free(graph);
     ef_ctx_free(ctx);
@@ -1596,6 +1642,7 @@ int main(void)
         cmocka_unit_test(a_family_covers_what_its_schedules_reach),
         cmocka_unit_test(kernels_run_beside_longer_ones),
         cmocka_unit_test(inputs_are_loaded_ahead),
+        cmocka_unit_test(kernels_let_the_next_one_begin),
         cmocka_unit_test(narrow_temporaries),
         cmocka_unit_test(nothing_is_stored_that_is_not_read),
         cmocka_unit_test(dead_buffers_are_used_again),
