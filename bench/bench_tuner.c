@@ -217,7 +217,7 @@ static void play(simulation *s, double *found, uint64_t *measured)
 {
     trip way[COMPILERS + AHEAD];
     uint32_t ahead = 0;
-    double now = 0;
+    double now = 0, end = moment[MOMENTS - 1]; /* which it is planned for */
     for (size_t m = 0; m < MOMENTS;) {
         ef_tune_point point;
         while (ahead < COMPILERS + AHEAD && ef_tuner_ask(s->tuner, &point) == EF_ASK_POINT)
@@ -235,8 +235,8 @@ static void play(simulation *s, double *found, uint64_t *measured)
         tell(s, &way[next]);
         free(way[next].kernel_us);
         way[next] = way[--ahead];
-        if (s->measured >= 4 && m < MOMENTS)
-            ef_tuner_expect(s->tuner, (uint64_t)((moment[m] - now) * (double)s->measured / now));
+        if (s->measured >= 4)
+            ef_tuner_expect(s->tuner, (uint64_t)(fmax(end - now, 0) * (double)s->measured / now));
     }
     for (uint32_t i = 0; i < ahead; i++)
         free(way[i].kernel_us);

@@ -95,6 +95,7 @@ ef_tune_family *ef_tune_family_new(const ef_tune_space *space, uint32_t number)
     f->owner = copy(space->owner, f->params, sizeof *f->owner);
     f->start = copy(space->start, f->params, sizeof *f->start);
     f->key = copy(space->key, f->params, sizeof *f->key);
+    f->joint = copy(space->joint, f->params, sizeof *f->joint);
     f->scratch = ef_xcalloc(f->params + 1, sizeof *f->scratch);
     f->part = ef_xcalloc(f->params + 1, sizeof *f->part);
     f->point = ef_xcalloc(f->kernels + 1, sizeof *f->point);
@@ -117,6 +118,7 @@ void ef_tune_family_free(ef_tune_family *f)
     free(f->owner);
     free(f->start);
     free(f->key);
+    free(f->joint);
     free(f->identity);
     free(f->kernel_estimate);
     free(f->uses);
@@ -621,6 +623,56 @@ uint32_t ef_tune_assemble(ef_tune_family *f, ef_tune_records *records, ef_rng *r
     await(f, records, point);
     f->asked++;
     return point;
+}
+
+/* ---- joint parameters ---- */
+
+/* Makes scratch the variant of this number of the best schedule: first those with one value in all joint parameters,
+ * then those with another one in one. False: there are no more. */
+static bool begin_variant(ef_tune_family *f, uint32_t number)
+{
+    uint32_t most = 0;
+    begin_at(f, best_choice(f));
+    for (uint32_t i = 0; i < f->params; i++)
+        most = f->joint[i] && f->values[i] > most ? f->values[i] : most;
+    if (number < most) {
+        for (uint32_t i = 0; i < f->params; i++)
+            if (f->joint[i])
+                f->scratch[i] = number < f->values[i] ? number : f->values[i] - 1;
+        return true;
+    }
+    number -= most;
+    for (uint32_t i = 0; i < f->params; i++) {
+        if (!f->joint[i])
+            continue;
+        if (number < f->values[i]) {
+            f->scratch[i] = number;
+            return true;
+        }
+        number -= f->values[i];
+    }
+    return false;
+}
+
+uint32_t ef_tune_family_variants(ef_tune_family *f)
+{
+    uint32_t count = 0;
+    if (f->points.elites)
+        for (uint32_t i = 0; begin_variant(f, i); i++)
+            count += ef_tune_points_askable(&f->points, f->scratch);
+    return count;
+}
+
+bool ef_tune_family_vary(ef_tune_family *f, ef_tune_records *records, uint32_t *point)
+{
+    int fresh = 0;
+    if (f->points.elites)
+        for (uint32_t i = 0; !fresh && begin_variant(f, i); i++)
+            *point = ef_tune_points_take(&f->points, f->scratch, &fresh);
+    if (fresh)
+        await(f, records, *point);
+    f->asked += fresh != 0;
+    return fresh;
 }
 
 double ef_tune_family_together(ef_tune_family *f, ef_tune_records *records, uint32_t *point)

@@ -26,7 +26,8 @@ typedef struct {
     uint64_t *identity;               /* by kernel */
     double *kernel_estimate;          /* by kernel */
     bool *uses;                       /* kernel * params + parameter: of those that shape buffers */
-    bool hiding;                      /* as in ef_tune_space */
+    bool *joint;                      /* by parameter: as in ef_tune_space */
+    bool hiding;                      /* the same */
     uint32_t *scratch, *part, *point; /* a schedule being made; that of one kernel; points by kernel */
     uint32_t *record;                 /* by kernel: of the schedule being made */
     double (*cost)(const void *user, uint32_t kernel, const uint32_t *choice, double *room); /* NULL: not known */
@@ -71,6 +72,11 @@ bool ef_tune_family_dry(const ef_tune_family *family);
 bool ef_tune_family_hopeless(ef_tune_family *family, ef_tune_records *records);
 /* A new point, which counts as tried from now on. The family must not be dry. */
 uint32_t ef_tune_assemble(ef_tune_family *family, ef_tune_records *records, ef_rng *rng);
+/* The best schedule with other values of joint parameters, that may be asked: a point, which counts as tried from now
+ * on. False: there is none. */
+bool ef_tune_family_vary(ef_tune_family *family, ef_tune_records *records, uint32_t *point);
+/* How many of these there are. */
+uint32_t ef_tune_family_variants(ef_tune_family *family);
 /* What the family may come to: the sum of what its kernels may, for the best of the shapes considered. 0: nothing is
  * known of a kernel. */
 double ef_tune_family_promise(ef_tune_family *family, ef_tune_records *records);

@@ -68,8 +68,11 @@ static void describe_kernels(ef_family *f, ef_arena *arena)
     f->kernel_estimate = ef_arena_alloc(arena, kernels * sizeof *f->kernel_estimate);
     f->uses = ef_arena_alloc(arena, (size_t)kernels * params * sizeof *f->uses);
     f->key = ef_arena_alloc(arena, params * sizeof *f->key);
-    for (uint32_t i = 0; i < params; i++)
+    f->joint = ef_arena_alloc(arena, params * sizeof *f->joint);
+    for (uint32_t i = 0; i < params; i++) {
         f->key[i] = (uint64_t)f->graph->params.at[i].kind << 32 | f->graph->params.at[i].axis;
+        f->joint[i] = f->graph->params.at[i].kind == EF_PARAM_OVERLAP && f->values[i] > 1;
+    }
     for (uint32_t k = 0; k < kernels; k++) {
         f->identity[k] = kernel_identity(f, k);
         for (uint32_t i = 0; i < params; i++)
@@ -147,6 +150,7 @@ ef_tune_space ef_family_space(const ef_family *f)
                            .kernel_estimate = f->kernel_estimate,
                            .uses = f->uses,
                            .key = f->key,
+                           .joint = f->joint,
                            .hiding = f->hiding,
                            .cost = f->cost ? cost : NULL,
                            .user = f};

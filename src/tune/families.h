@@ -22,6 +22,7 @@ typedef struct {
     bool hiding;             /* kernels hide each other, under the first schedule (ef_kernels_hide) */
     bool *uses;              /* kernel * parameters + parameter: it depends on this one, which shapes buffers */
     uint64_t *key;           /* by parameter that shapes buffers: which it is in all families */
+    bool *joint;             /* by parameter: it does as much to the kernel before its own (EF_PARAM_OVERLAP) */
     const ef_target *target; /* NULL: nothing is known of the device */
     ef_schedule schedule;    /* the one to start with */
     ef_cost **cost;          /* by kernel, on a GPU; NULL elsewhere */

@@ -15,6 +15,7 @@
 #define PATIENCE 128u    /* measurements without progress, when one family is left, before it is enough … */
 #define PATIENCE_SHARE 2 /* … and this part of all … */
 #define LONG_PATIENCE 4  /* … and so many times that when others are left */
+#define LAST_SHARE 10    /* joint parameters get one in so many of all measurements, at most */
 #define CHANCE 1.01      /* what is put together from the best of many noisy times takes longer */
 
 typedef struct {
@@ -180,12 +181,31 @@ static bool settled(ef_tuner *t)
     return t->since_progress > (uint64_t)LONG_PATIENCE * PATIENCE || ef_tuner_left(t) <= 1;
 }
 
+/* The family of the best schedule, when what is left is just enough to vary its joint parameters. NULL: it is more, or
+ * there is none. */
+static ef_tune_family *last_family(ef_tuner *t)
+{
+    ef_tune_family *best = NULL;
+    if (t->expected > (t->asked + t->expected) / LAST_SHARE)
+        return NULL;
+    for (uint32_t i = 0; i < t->families.count; i++) {
+        ef_tune_family *f = t->families.at[i];
+        if (f->points.elites && (!best || ef_tune_points_best(&f->points) < ef_tune_points_best(&best->points)))
+            best = f;
+    }
+    return best && t->expected <= ef_tune_family_variants(best) ? best : NULL;
+}
+
 ef_ask ef_tuner_ask(ef_tuner *t, ef_tune_point *point)
 {
-    ef_tune_family *f = t->families.count == 0 || settled(t) ? NULL : next_family(t);
-    if (!f)
-        return t->outstanding ? EF_ASK_WAIT : EF_ASK_DONE;
-    uint32_t id = ef_tune_assemble(f, &t->records, &t->rng);
+    uint32_t id;
+    ef_tune_family *f = last_family(t);
+    if (!f || !ef_tune_family_vary(f, &t->records, &id)) {
+        f = t->families.count == 0 || settled(t) ? NULL : next_family(t);
+        if (!f)
+            return t->outstanding ? EF_ASK_WAIT : EF_ASK_DONE;
+        id = ef_tune_assemble(f, &t->records, &t->rng);
+    }
     t->asked++;
     t->since_progress++;
     t->outstanding++;

@@ -17,7 +17,11 @@
  * kernel that was never measured promises what it is estimated to take, by how far estimates of others were off;
  * results that are awaited count as tries, so that asks far ahead spread. The first ask is of the first family. A
  * family of which the first few schedules fail, and none worked, comes after all others, however fast its kernels are
- * in these. What is returned was measured as a whole. */
+ * in these. What is returned was measured as a whole.
+ *
+ * Some parameters are JOINT: when a kernel begins is for the one before it as much. No kernel's own times tell what is
+ * best for all, so what few measurements are left in the end go to the best whole schedule with other values of these,
+ * of all kernels alike and of one. */
 #ifndef EF_TUNE_TUNER_H
 #define EF_TUNE_TUNER_H
 
@@ -40,6 +44,7 @@ typedef struct {
     const double *kernel_estimate; /* optimistic latency in microseconds; 0: not known */
     const bool *uses;              /* kernel * params + parameter: it depends on this parameter that shapes buffers … */
     const uint64_t *key;           /* … which is, by parameter, this one in whatever family */
+    const bool *joint;             /* by parameter: it does as much to the kernels beside its own; NULL: none does */
     bool hiding; /* kernels hide each other: their times are other ones than those of families whose kernels do not */
     /* What a kernel is thought to take under a schedule, in microseconds, EF_TUNE_NEVER or more: it is not worth
      * trying; `room`: what it needs of what there is of memory, as a part; 0: not known. NULL: nothing is known. */

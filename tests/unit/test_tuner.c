@@ -874,6 +874,70 @@ static void test_asks_ahead(void **state)
 }
 
 /* The best schedule of each kernel together is among what is measured at last, though it was never measured. */
+/* Kernels whose times depend on one parameter, and another one of which whole schedules are faster the more like its
+ * neighbours' it is: one value is the best for all, another for the last. No kernel's own time tells. */
+enum { CHAIN = 6 };
+
+static double chained(const uint32_t *x, double *kernel_us)
+{
+    double sum = 0;
+    for (uint32_t k = 0; k < CHAIN; k++) {
+        kernel_us[k] = 10 + fabs((double)x[2 * k] - (double)(k + 2));
+        sum += kernel_us[k];
+    }
+    for (uint32_t k = 0; k < CHAIN; k++) {
+        uint32_t wanted = k + 1 == CHAIN ? 1 : 3;
+        sum += x[2 * k + 1] == wanted ? 0 : 2;
+    }
+    return sum;
+}
+
+static double play_chained(bool joint)
+{
+    uint32_t values[2 * CHAIN], owner[2 * CHAIN], start[2 * CHAIN] = {0};
+    uint64_t identity[CHAIN];
+    bool is_joint[2 * CHAIN], uses[2 * CHAIN * CHAIN] = {0};
+    double estimate[CHAIN], kernel_us[CHAIN], us = INFINITY;
+    for (uint32_t k = 0; k < CHAIN; k++) {
+        identity[k] = k + 1;
+        estimate[k] = 10;
+        for (uint32_t i = 2 * k; i < 2 * k + 2; i++) {
+            values[i] = i % 2 ? 5 : 12;
+            owner[i] = k;
+            is_joint[i] = joint && i % 2;
+        }
+    }
+    ef_tuner *tuner = ef_tuner_new(3);
+    ef_tuner_add(tuner, &(ef_tune_space){.params = 2 * CHAIN,
+                                         .values = values,
+                                         .owner = owner,
+                                         .start = start,
+                                         .estimate = 60,
+                                         .kernels = CHAIN,
+                                         .identity = identity,
+                                         .kernel_estimate = estimate,
+                                         .uses = uses,
+                                         .joint = is_joint});
+    ef_tune_point point;
+    const uint32_t all = 160;
+    for (uint32_t i = 0; i < all && ef_tuner_ask(tuner, &point) == EF_ASK_POINT; i++) {
+        ef_tuner_expect(tuner, all - i - 1);
+        us = chained(point.choice, kernel_us);
+        ef_tuner_tell(tuner, point.ticket, us, kernel_us);
+    }
+    assert_true(ef_tuner_best(tuner, &point, &us));
+    ef_tuner_free(tuner);
+    return us;
+}
+
+static void test_joint_parameters(void **state)
+{
+    (void)state;
+    double joint = play_chained(true), alone = play_chained(false);
+    assert_true(joint < 60 + 2.5); /* 60 is the least */
+    assert_true(alone > joint + 2.5);
+}
+
 static void test_finalists(void **state)
 {
     static const cost_table table = {{10, 10}};
@@ -988,6 +1052,7 @@ int main(void)
         cmocka_unit_test(test_hiding_families),
         cmocka_unit_test(test_neutral_parameters),
         cmocka_unit_test(test_asks_ahead),
+        cmocka_unit_test(test_joint_parameters),
         cmocka_unit_test(test_finalists),
         cmocka_unit_test(test_promises_leave_room),
     };
