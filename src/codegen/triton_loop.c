@@ -2,7 +2,8 @@
  *
  * Where the new state is the scaled old one plus a product, the product adds to the state directly. Where the terms of
  * the product are still to be added up, the state is the tile of the terms, and they are added up after the loop: what
- * stands between is linear. A loop that takes one position is no loop: its state begins as a literal. */
+ * stands between is linear. In the same way whole tiles of a sum, and of a maximum or minimum of what is loaded, are
+ * collected and reduced after the loop. A loop that takes one position is no loop: its state begins as a literal. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,14 +11,15 @@
 
 #define MOST_UNROLLED 16u
 
-typedef enum { LEAF_PLAIN, LEAF_PRODUCT, LEAF_SUM } leaf_kind;
+typedef enum { LEAF_PLAIN, LEAF_PRODUCT, LEAF_TILE } leaf_kind;
 
 typedef struct {
     leaf_kind kind;
-    ef_kid scaled, added; /* PRODUCT, SUM: what the product or the operand is added to, and what is added */
+    ef_kid scaled, added; /* PRODUCT, TILE: what the product or the operand is added to, and what is added */
     t_product product;
-    t_frame frame; /* of the state */
-    unsigned rest; /* axes to add up after the loop */
+    t_frame frame;      /* of the state */
+    unsigned rest;      /* axes to reduce after the loop … */
+    ef_reducer reducer; /* … in this way */
     const char *name;
     t_type type;
 } leaf;
@@ -83,10 +85,19 @@ static bool plan_product(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
 
 #define MOST_RESCALED 512u /* elements of a tile that is rescaled in each iteration rather than added up */
 
-/* The sum of a dimension of tiles: whole tiles are added, and added up after the loop. */
-static bool plan_sum(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
+/* How many elements of a tile are collected. Loaded ones always, unless they are reduced in parts: a loop that takes
+ * the maximum, say, of a loaded tile is turned into one that collects by Triton itself, whose 3.6 fails then if the
+ * result is used more than once. */
+static uint64_t most_collected(ef_t *t, const ef_knode *reduced, bool plain)
 {
-    bool plain = l->scaled == loop->state[i];
+    if (!plain)
+        return MOST_RESCALED;
+    return ef_t_stored(t, reduced->child[0]) != EF_NONE ? T_CHUNK_ELEMENTS : T_CHUNK_ELEMENTS / 2;
+}
+
+/* The reduction of a dimension of tiles: whole tiles are combined, and reduced after the loop. */
+static bool plan_tile(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
+{
     const ef_knode *added = ef_kernel_node(t->kernel, l->added);
     const ef_knode *x = ef_kernel_node(t->kernel, added->child[0]);
     uint32_t axis[EF_MAP_ENTRIES];
@@ -94,17 +105,31 @@ static bool plan_sum(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
     t_frame frame;
     if (!ef_t_own_frame(t, x, &frame))
         return false;
-    if (ef_t_elements(&frame) > (plain ? T_CHUNK_ELEMENTS / 2 : MOST_RESCALED) ||
+    if (ef_t_elements(&frame) > most_collected(t, added, l->scaled == loop->state[i]) ||
         !is_linear(t, loop->state[i], l->scaled))
         return true;
     ef_t_entry_dims(t, x, of);
     for (unsigned e = 0; e < n; e++)
         if (of[e] == ef_attr_reduce_at(added->attr) && axis[e] != EF_NONE)
             l->rest |= 1u << ef_t_find(&frame, axis[e]);
-    l->kind = LEAF_SUM;
+    l->kind = LEAF_TILE;
+    l->reducer = ef_attr_reducer(added->attr);
     l->frame = frame;
     mark_spread(t, loop->state[i], l->scaled);
     return true;
+}
+
+/* Whether a new state is the old one combined with a reduction of tiles that can be collected. */
+static bool is_collected(ef_t *t, const ef_kloop *loop, unsigned i, const leaf *l)
+{
+    const ef_knode *next = ef_kernel_node(t->kernel, loop->next[i]), *added = ef_kernel_node(t->kernel, l->added);
+    if (added->op != EF_REDUCE || l->type < T_FLOAT)
+        return false;
+    ef_reducer reducer = ef_attr_reducer(added->attr);
+    if (next->op == EF_ADD)
+        return reducer == EF_RED_SUM;
+    return ((next->op == EF_MAX && reducer == EF_RED_MAX) || (next->op == EF_MIN && reducer == EF_RED_MIN)) &&
+           l->scaled == loop->state[i] && ef_t_stored(t, added->child[0]) != EF_NONE;
 }
 
 static bool plan_leaf(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
@@ -112,15 +137,15 @@ static bool plan_leaf(ef_t *t, const ef_kloop *loop, unsigned i, leaf *l)
     const ef_knode *state = ef_kernel_node(t->kernel, loop->state[i]);
     const ef_knode *next = ef_kernel_node(t->kernel, loop->next[i]);
     l->type = ef_t_type((ef_dtype)state->dtype);
-    if (next->op == EF_ADD && t->use[loop->next[i]].users == 1) {
+    bool combines = next->op == EF_ADD || next->op == EF_MAX || next->op == EF_MIN;
+    if (combines && t->use[loop->next[i]].users == 1) {
         const ef_knode *added = ef_kernel_node(t->kernel, next->child[1]);
         l->scaled = next->child[0];
         l->added = next->child[1];
         bool single = t->use[l->added].users == 1 && same_dims(added, next);
-        if (single && added->op == EF_TILE_MATMUL && !plan_product(t, loop, i, l))
+        if (single && next->op == EF_ADD && added->op == EF_TILE_MATMUL && !plan_product(t, loop, i, l))
             return false;
-        if (single && added->op == EF_REDUCE && ef_attr_reducer(added->attr) == EF_RED_SUM && l->type >= T_FLOAT &&
-            !plan_sum(t, loop, i, l))
+        if (single && is_collected(t, loop, i, l) && !plan_tile(t, loop, i, l))
             return false;
     }
     return l->kind != LEAF_PLAIN || ef_t_own_frame(t, state, &l->frame);
@@ -138,10 +163,11 @@ static t_value next_state(ef_t *t, const ef_kloop *loop, unsigned i, const leaf 
         value = ef_t_terms(t, &l->product, scaled.text);
     } else {
         const ef_knode *added = ef_kernel_node(t->kernel, l->added);
-        t_value x = ef_t_masked(t, &l->frame, l->rest, ef_t_value(t, &l->frame, added->child[0]), 0);
+        t_value x = ef_t_masked(t, &l->frame, l->rest, ef_t_value(t, &l->frame, added->child[0]),
+                                ef_reducer_identity(l->reducer));
         t_value scaled = ef_t_full(t, &l->frame, ef_t_value(t, &l->frame, l->scaled));
         value = ef_t_full(t, &l->frame, x);
-        value.text = ef_t_text(t, "%s + %s", scaled.text, ef_t_as(t, value, l->type));
+        value.text = ef_t_combined(t, l->reducer, l->type, scaled.text, ef_t_as(t, value, l->type));
         value.type = l->type;
     }
     value.text = value.literal || value.type < l->type ? ef_t_as(t, value, l->type) : value.text;
@@ -155,7 +181,7 @@ static void make_results(ef_t *t, const ef_kloop *loop, const leaf *l)
     for (unsigned i = 0; i < loop->leaves; i++) {
         t_value value = {.text = l[i].name, .type = l[i].type, .level = t->level};
         if (l[i].rest)
-            value.text = ef_t_name(t, t->level, "total", ef_t_reduce_axes(t, EF_RED_SUM, l[i].rest, l[i].name));
+            value.text = ef_t_name(t, t->level, "total", ef_t_reduce_axes(t, l[i].reducer, l[i].rest, l[i].name));
         ef_t_make(t, loop->state[i], &l[i].frame, ~l[i].rest, value);
     }
 }

@@ -251,7 +251,7 @@ static const char *among_terms(ef_t *t, const t_product *p, const t_frame *frame
             ef_strbuf_printf(&out, "%s%s", i ? ", " : "",
                              ef_t_find(frame, p->terms.at[i].axis) == T_MAX_AXES ? "None" : ":");
         ef_strbuf_puts(&out, "]");
-        copy = ef_t_text(t, "%s", out.text);
+        copy = ef_t_view(t, value.level, "spread", value.text, ef_t_text(t, "%s", out.text));
     }
     ef_strbuf_free(&out);
     return copy;

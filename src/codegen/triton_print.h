@@ -193,6 +193,10 @@ const char *ef_t_name_load(ef_t *t, unsigned level, const char *base, const char
 /* The same for loads of what a kernel before this one may have stored: of level 0 they stand behind those. */
 const char *ef_t_name_stored(ef_t *t, unsigned level, const char *base, const char *expression);
 void ef_t_line_load(ef_t *t, const char *line); /* of level 0, there */
+/* A view of a value of a level, "x[:, None]" of x. It stands before all else that uses the value: Triton converts the
+ * layout of what is spread where that stands, takes the converted value for others that it computes once more in that
+ * layout, and up to 3.6 does not see when these stand before it: it fails then. */
+const char *ef_t_view(ef_t *t, unsigned level, const char *base, const char *of, const char *expression);
 /* Where the value of a key is; its text is NULL when it is not printed, or no longer in scope. ef_t_remember says that
  * it was filled in. */
 uint32_t ef_t_recall(ef_t *t, t_memo *memo, const void *key, size_t size);
@@ -277,6 +281,8 @@ bool ef_t_guarded(ef_t *t, const t_frame *frame, const ef_knode *node, const ef_
 void ef_t_reduce(ef_t *t, ef_kid id);
 /* Reduces a value along some axes of a frame: text of what is left. */
 const char *ef_t_reduce_axes(ef_t *t, ef_reducer reducer, unsigned axes, const char *text);
+/* Two values as the reducer combines them. */
+const char *ef_t_combined(ef_t *t, ef_reducer reducer, t_type type, const char *a, const char *b);
 
 /* triton_matmul.c */
 /* How a product is computed: a[batch, rows, inner] b[batch, inner, columns], in which frame its terms stand, and along

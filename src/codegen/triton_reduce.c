@@ -21,7 +21,7 @@ const char *ef_t_reduce_axes(ef_t *t, ef_reducer reducer, unsigned axes, const c
     return text;
 }
 
-static const char *combined(ef_t *t, ef_reducer reducer, t_type type, const char *a, const char *b)
+const char *ef_t_combined(ef_t *t, ef_reducer reducer, t_type type, const char *a, const char *b)
 {
     const char *nan = type >= T_FLOAT ? ", propagate_nan=tl.PropagateNan.ALL" : "";
     switch (reducer) {
@@ -76,7 +76,7 @@ static t_value in_parts(ef_t *t, const ef_knode *node, t_frame *frame, unsigned 
     ef_t_line(t, level, "%s = %s", sum, ef_t_full(t, &parts, start).text);
     const char *head = ef_t_open_part(t, axis, part, (t_frame *[]){&parts}, 1);
     t_value x = operand(t, &parts, node, axes, factor);
-    ef_t_line(t, t->level, "%s = %s", sum, combined(t, reducer, type, sum, x.text));
+    ef_t_line(t, t->level, "%s = %s", sum, ef_t_combined(t, reducer, type, sum, x.text));
     ef_t_close(t, head);
     return (t_value){.text = sum, .type = type, .level = level};
 }

@@ -192,3 +192,101 @@ unsigned ef_t_level(ef_t *t, ef_index index)
             level = t->scalars.at[i].level;
     return level;
 }
+
+/* ---- views ---- */
+
+static bool in_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Where a name stands in a text, from `from` to before `to`; `to`: nowhere. */
+static size_t find_name(const char *text, size_t from, size_t to, const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t at = from; at + length <= to; at++)
+        if (memcmp(text + at, name, length) == 0 && (at == 0 || !in_word(text[at - 1])) && !in_word(text[at + length]))
+            return at;
+    return to;
+}
+
+typedef struct {
+    size_t begin, end, indent;
+} text_line;
+
+static bool next_line(const ef_strbuf *lines, text_line *line)
+{
+    const char *text = lines->text;
+    line->begin = line->end;
+    if (line->begin >= lines->length)
+        return false;
+    while (text[line->end] != '\n')
+        line->end++;
+    line->end++;
+    for (line->indent = 0; text[line->begin + line->indent] == ' ';)
+        line->indent++;
+    return true;
+}
+
+/* Whether a line gives a name a value. */
+static bool defines(const ef_strbuf *lines, const text_line *line, const char *name)
+{
+    const char *is = strstr(lines->text + line->begin, " = ");
+    size_t to = is ? (size_t)(is - lines->text) : line->end;
+    return to < line->end && find_name(lines->text, line->begin, to, name) < to;
+}
+
+/* Behind the last line that gives a name a value, which is the last one of its loop where the name is a loop's state;
+ * 0: none does. */
+static size_t behind_definition(const ef_strbuf *lines, const char *name)
+{
+    size_t behind = 0;
+    for (text_line line = {0}; next_line(lines, &line);)
+        behind = defines(lines, &line, name) ? line.end : behind;
+    return behind;
+}
+
+/* The first line from `from` on that uses a name; loops count as one line, of which `place` is the head. */
+static bool first_use(const ef_strbuf *lines, size_t from, unsigned level, const char *name, text_line *use,
+                      size_t *place)
+{
+    *use = (text_line){.end = from};
+    while (next_line(lines, use)) {
+        if (use->indent <= 4 * ((size_t)level + 1))
+            *place = use->begin;
+        if (find_name(lines->text, use->begin, use->end, name) < use->end)
+            return true;
+    }
+    return false;
+}
+
+static void insert(ef_strbuf *lines, size_t at, const char *text)
+{
+    size_t length = strlen(text), rest = lines->length - at;
+    ef_strbuf_puts(lines, text);
+    memmove(lines->text + at + length, lines->text + at, rest);
+    memcpy(lines->text + at, text, length);
+}
+
+const char *ef_t_view(ef_t *t, unsigned level, const char *base, const char *of, const char *expression)
+{
+    ef_strbuf *lines = &t->body[level];
+    text_line use;
+    size_t place = 0;
+    uint32_t at = ef_t_recall(t, &t->texts, expression, strlen(expression));
+    if (t->texts.value.at[at].text)
+        return t->texts.value.at[at].text;
+    bool used = first_use(lines, behind_definition(lines, of), level, of, &use, &place), here = used;
+    const ef_strbuf *user = lines;
+    for (unsigned inner = level + 1; !used && inner <= t->level; inner++) { /* in loops that are still open */
+        user = &t->body[inner];
+        used = first_use(user, 0, inner, of, &use, &(size_t){0});
+    }
+    if (!used || find_name(user->text, use.begin, use.end, expression) < use.end)
+        return expression;
+    const char *made = ef_t_text(t, "%s_%u", base, t->counter++);
+    insert(lines, here ? place : lines->length,
+           ef_t_text(t, "%*s%s = %s\n", 4 * ((int)level + 1), "", made, expression));
+    ef_t_remember(t, &t->texts, at, (t_value){.text = made, .level = level});
+    return made;
+}

@@ -115,7 +115,8 @@ static const char *placed(ef_t *t, const t_frame *frame, const t_node *node, con
         for (unsigned i = 0; i < node->rank; i++)
             ef_strbuf_printf(&out, "%s%u", i ? ", " : "", order[i]);
         ef_strbuf_puts(&out, "))");
-        text = ef_t_name(t, *level, "turned", out.text);
+        const char *turned = ef_t_view(t, *level, "turned", text, out.text);
+        text = turned == out.text ? ef_t_name(t, *level, "turned", out.text) : turned;
         out.length = 0;
     }
     if (node->rank < frame->rank && node->rank > 0) {
@@ -127,7 +128,7 @@ static const char *placed(ef_t *t, const t_frame *frame, const t_node *node, con
             ef_strbuf_printf(&out, "%s%s", i ? ", " : "", has ? ":" : "None");
         }
         ef_strbuf_puts(&out, "]");
-        text = ef_t_text(t, "%s", out.text);
+        text = ef_t_view(t, *level, "spread", text, ef_t_text(t, "%s", out.text));
     }
     ef_strbuf_free(&out);
     return text;

@@ -1,4 +1,5 @@
-"""Generated Triton compiled for GPUs that are not here: full sizes, the default schedule, and blocks that go round."""
+"""Generated Triton compiled for GPUs that are not here: full sizes, the default schedule, and blocks that go round; and
+schedules of which Triton 3.6 failed to compile what was once generated. The Triton is the first one in PYTHONPATH."""
 
 import json
 import os
@@ -58,3 +59,19 @@ def test_waits_compile_as_if_called_in_triton_itself(file, tmp_path):
     ours, named = compiled(90, tmp_path, tmp_path / "ours.py", tmp_path / "plain.py")
     assert [kernel["waits"] for kernel in ours] == [1] * len(ours)
     assert [kernel["code"] for kernel in ours] == [kernel["code"] for kernel in named]
+
+
+SMALL = [
+    *[("merged_rows", f"h.0=32,e.0={n},s.0=64,warps=1") for n in (2, 4, 8)],  # a thread has a row
+    *[("merged_rows", f"h.0=32,e.0={n},s.0=64,warps=2") for n in (2, 8)],  # half a row
+    *[("two_passes", f"m.0={rows},n.1={n},warps=1") for rows, n in [(2, 64), (8, 128), (8, 512)]],
+    ("two_passes", "m.0=16,n.1=1024,warps=8"),
+]
+
+
+@pytest.mark.parametrize("arch", SHARED)
+def test_small_tiles_of_few_warps_compile(arch, tmp_path):
+    paths = [tmp_path / f"{number}.py" for number in range(len(SMALL))]
+    for path, (file, schedule) in zip(paths, SMALL, strict=True):
+        path.write_text(modules.emit(f"tests/triton/programs/{file}.ef", "--schedule", f"{schedule},stages=2"))
+    assert all(compiled(arch, tmp_path, *paths))
