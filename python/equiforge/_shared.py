@@ -50,6 +50,13 @@ class _Renamed(ast.NodeTransformer):
         return ast.arg(self._of(node.arg), node.annotation)
 
 
+def _bound(node: ast.stmt) -> set[str]:
+    """What a statement of a module, which is no function, gives names to."""
+    names = {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    imports = [x for x in ast.walk(node) if isinstance(x, (ast.Import, ast.ImportFrom))]
+    return names | {alias.asname or alias.name.split(".")[0] for x in imports for alias in x.names}
+
+
 def _text(kernel: ast.FunctionDef, tree: ast.Module) -> str:
     """A module with the kernel alone, as `kernel`, and with what it needs of the others."""
     renamed = _Renamed(kernel).visit(ast.parse(ast.unparse(kernel)).body[0])
@@ -62,9 +69,10 @@ def _text(kernel: ast.FunctionDef, tree: ast.Module) -> str:
         left += [functions[name] for name in more]
     others = [n for name, n in functions.items() if name in needed and name != kernel.name]
     names = _names([kernel, *others])
-    constants = [n for n in tree.body if isinstance(n, ast.Assign) and names & _names([n])]
-    imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
-    return "\n\n".join(ast.unparse(n) for n in [*imports, *constants, *others, renamed]) + "\n"
+    rest = [n for n in tree.body if not isinstance(n, ast.FunctionDef) and names & _bound(n)]
+    names |= _names(rest)  # a condition's
+    rest = [n for n in tree.body if not isinstance(n, ast.FunctionDef) and names & _bound(n)]
+    return "\n\n".join(ast.unparse(n) for n in [*rest, *others, renamed]) + "\n"
 
 
 def _put(folder: Path, text: str) -> Path:

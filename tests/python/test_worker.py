@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from conftest import BUILD
+from conftest import BUILD, ROOT
 from memory import Memory
 
 from equiforge import _accuracy, _inputs, _kernel_times, _memory, _reference, _timing, _trial
@@ -324,6 +324,16 @@ def test_compiles_without_gpu(tmp_path, arch):
         assert result.returncode == 0, result.stderr
     if arch != 90:
         return
+    emit = [BUILD / "equiforge", "emit", "tests/derivations/mha_decode_b1_split.ef", "--schedule"]
+    for begin in range(5):
+        before = compiled()
+        source = subprocess.run(
+            [*emit, f"overlap={begin},load=1"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+        assert "TensorDescriptor" in source and ("_evenly(" in source) == (begin in (2, 4))
+        result = compile_source(source)
+        assert result.returncode == 0, result.stderr
+        assert compiled() - before == (0 if begin in (2, 4) else 2)  # other launches of the kernels that there are
     before = compiled()
     # The same kernels at other lines and with other names are compiled already.
     other = CANDIDATE.replace("def k1(", "def k7(").replace("k1[", "k7[").replace("t + row", "tmp3 + row")
