@@ -8,15 +8,17 @@
 #include "tune/assemble.h"
 
 #define FIRST_EXPECTATION 400u
-#define TRIES_SHARE 4.0  /* a kernel gets one in so many of the measurements that are left … */
-#define MOST_TRIES 8.0   /* … and so many at most, as far as promises go */
-#define UNKNOWN 0.6      /* of the best: what a family promises of which nothing is known … */
-#define UNKNOWN_ASK 0.1  /* … and so much more with each ask */
-#define PATIENCE 128u    /* measurements without progress, when one family is left, before it is enough … */
-#define PATIENCE_SHARE 2 /* … and this part of all … */
-#define LONG_PATIENCE 4  /* … and so many times that when others are left */
-#define LAST_SHARE 10    /* joint parameters get one in so many of all measurements, at most */
-#define CHANCE 1.01      /* what is put together from the best of many noisy times takes longer */
+#define TRIES_SHARE 4.0     /* a kernel gets one in so many of the measurements that are left … */
+#define MOST_TRIES 8.0      /* … and so many at most, as far as promises go */
+#define UNKNOWN 0.6         /* of the best: what a family promises of which nothing is known … */
+#define UNKNOWN_ASK 0.1     /* … and so much more with each ask */
+#define PATIENCE 128u       /* measurements without progress, when one family is left, before it is enough … */
+#define KERNEL_PATIENCE 32u /* … and so many for each kernel of the best: there is more to try … */
+#define PATIENCE_SHARE 2    /* … and this part of all … */
+#define LONG_PATIENCE 4     /* … and so many times that when others are left */
+#define PROGRESS 0.995      /* less is noise; but several small steps are progress together */
+#define LAST_SHARE 10       /* joint parameters get one in so many of all measurements, at most */
+#define CHANCE 1.01         /* what is put together from the best of many noisy times takes longer */
 
 typedef struct {
     uint32_t family, point;
@@ -30,7 +32,7 @@ struct ef_tuner {
     EF_VEC(ticket) tickets;
     uint32_t outstanding;
     uint64_t expected, since_progress, asked;
-    double best;
+    double best, progress; /* progress: the best when there last was some */
 };
 
 ef_tuner *ef_tuner_new(uint64_t seed)
@@ -38,7 +40,7 @@ ef_tuner *ef_tuner_new(uint64_t seed)
     ef_tuner *t = ef_xcalloc(1, sizeof *t);
     t->rng.state = seed;
     t->expected = FIRST_EXPECTATION;
-    t->best = INFINITY;
+    t->best = t->progress = INFINITY;
     ef_tune_records_init(&t->records);
     return t;
 }
@@ -120,7 +122,7 @@ void ef_tuner_change_kernels(ef_tuner *t, uint32_t family, const uint64_t *ident
     ef_tune_family_change_kernels(f, &t->records, identity, awaited.at, awaited.count);
     ef_vec_free(&awaited);
     t->since_progress = 0;
-    t->best = INFINITY;
+    t->best = t->progress = INFINITY;
     for (uint32_t i = 0; i < t->families.count; i++) {
         ef_tune_family_judge(t->families.at[i], &t->records);
         t->best = fmin(t->best, ef_tune_points_best(&t->families.at[i]->points));
@@ -174,34 +176,46 @@ uint32_t ef_tuner_left(ef_tuner *t)
     return left;
 }
 
-static bool settled(ef_tuner *t)
-{
-    if (t->since_progress <= PATIENCE || t->since_progress <= t->asked / PATIENCE_SHARE)
-        return false;
-    return t->since_progress > (uint64_t)LONG_PATIENCE * PATIENCE || ef_tuner_left(t) <= 1;
-}
-
-/* The family of the best schedule, when what is left is just enough to vary its joint parameters. NULL: it is more, or
- * there is none. */
-static ef_tune_family *last_family(ef_tuner *t)
+/* The family of the best schedule; NULL: none worked. */
+static ef_tune_family *best_family(const ef_tuner *t)
 {
     ef_tune_family *best = NULL;
-    if (t->expected > (t->asked + t->expected) / LAST_SHARE)
-        return NULL;
     for (uint32_t i = 0; i < t->families.count; i++) {
         ef_tune_family *f = t->families.at[i];
         if (f->points.elites && (!best || ef_tune_points_best(&f->points) < ef_tune_points_best(&best->points)))
             best = f;
     }
-    return best && t->expected <= ef_tune_family_variants(best) ? best : NULL;
+    return best;
+}
+
+static bool settled(ef_tuner *t)
+{
+    const ef_tune_family *best = best_family(t);
+    uint64_t patience = PATIENCE;
+    if (best && (uint64_t)KERNEL_PATIENCE * best->kernels > patience)
+        patience = (uint64_t)KERNEL_PATIENCE * best->kernels;
+    if (t->since_progress <= patience || t->since_progress <= t->asked / PATIENCE_SHARE)
+        return false;
+    return t->since_progress > LONG_PATIENCE * patience || ef_tuner_left(t) <= 1;
+}
+
+/* The family of the best schedule, when it is time to vary its joint parameters: what is left is just enough for that,
+ * or nothing else is worth it. NULL: it is not, or none worked. */
+static ef_tune_family *last_family(ef_tuner *t, bool is_settled)
+{
+    if (!is_settled && t->expected > (t->asked + t->expected) / LAST_SHARE)
+        return NULL;
+    ef_tune_family *best = best_family(t);
+    return best && (is_settled || t->expected <= ef_tune_family_variants(best)) ? best : NULL;
 }
 
 ef_ask ef_tuner_ask(ef_tuner *t, ef_tune_point *point)
 {
     uint32_t id;
-    ef_tune_family *f = last_family(t);
+    bool is_settled = settled(t);
+    ef_tune_family *f = last_family(t, is_settled);
     if (!f || !ef_tune_family_vary(f, &t->records, &id)) {
-        f = t->families.count == 0 || settled(t) ? NULL : next_family(t);
+        f = t->families.count == 0 || is_settled ? NULL : next_family(t);
         if (!f)
             return t->outstanding ? EF_ASK_WAIT : EF_ASK_DONE;
         id = ef_tune_assemble(f, &t->records, &t->rng);
@@ -236,9 +250,10 @@ void ef_tuner_tell(ef_tuner *t, uint64_t number, double us, const double *kernel
     if (!f)
         return;
     ef_tune_family_tell(f, &t->records, point, us, kernel_us, true);
-    /* Noise is no progress. */
-    if (us < 0.995 * t->best)
+    if (us < PROGRESS * t->progress) {
         t->since_progress = 0;
+        t->progress = us;
+    }
     t->best = fmin(t->best, us);
 }
 

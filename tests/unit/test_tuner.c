@@ -892,7 +892,8 @@ static double chained(const uint32_t *x, double *kernel_us)
     return sum;
 }
 
-static double play_chained(bool joint)
+/* `all`: how many measurements can be afforded. */
+static double play_chained(bool joint, uint32_t all)
 {
     uint32_t values[2 * CHAIN], owner[2 * CHAIN], start[2 * CHAIN] = {0};
     uint64_t identity[CHAIN];
@@ -919,7 +920,6 @@ static double play_chained(bool joint)
                                          .uses = uses,
                                          .joint = is_joint});
     ef_tune_point point;
-    const uint32_t all = 160;
     for (uint32_t i = 0; i < all && ef_tuner_ask(tuner, &point) == EF_ASK_POINT; i++) {
         ef_tuner_expect(tuner, all - i - 1);
         us = chained(point.choice, kernel_us);
@@ -933,9 +933,28 @@ static double play_chained(bool joint)
 static void test_joint_parameters(void **state)
 {
     (void)state;
-    double joint = play_chained(true), alone = play_chained(false);
+    double joint = play_chained(true, 160), alone = play_chained(false, 160);
     assert_true(joint < 60 + 2.5); /* 60 is the least */
     assert_true(alone > joint + 2.5);
+    /* Nor does it end with them untried because nothing else got better for long. */
+    assert_true(play_chained(true, 100000) == 60);
+}
+
+/* Steps of which each alone is less than noise. */
+static void test_small_steps_are_progress(void **state)
+{
+    (void)state;
+    static const uint32_t values[] = {4000}, owner[] = {0}, start[] = {0};
+    ef_tuner *tuner = ef_tuner_new(5);
+    ef_tuner_add(tuner, &(ef_tune_space){.params = 1, .values = values, .owner = owner, .start = start, .estimate = 1});
+    ef_tune_point point;
+    double us = 1000;
+    for (uint32_t i = 0; i < 1500; i++) {
+        assert_int_equal(ef_tuner_ask(tuner, &point), EF_ASK_POINT);
+        ef_tuner_tell(tuner, point.ticket, us, NULL);
+        us *= 0.9995;
+    }
+    ef_tuner_free(tuner);
 }
 
 static void test_finalists(void **state)
@@ -1053,6 +1072,7 @@ int main(void)
         cmocka_unit_test(test_neutral_parameters),
         cmocka_unit_test(test_asks_ahead),
         cmocka_unit_test(test_joint_parameters),
+        cmocka_unit_test(test_small_steps_are_progress),
         cmocka_unit_test(test_finalists),
         cmocka_unit_test(test_promises_leave_room),
     };
