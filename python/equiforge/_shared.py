@@ -85,17 +85,31 @@ def _put(folder: Path, text: str) -> Path:
     return path
 
 
+def _dealt(tree: ast.Module) -> dict[str, str]:
+    """By kernel, what is done with its launches, "_evenly(264)": Triton keeps one compiled kernel for a function, and
+    that is changed, so equal kernels with which something else is done are not shared."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Call):
+            launch = node.args[0].func
+            if isinstance(launch, ast.Subscript) and isinstance(launch.value, ast.Name):
+                found[launch.value.id] = ast.unparse(ast.Call(node.func, node.args[1:], node.keywords))
+    return found
+
+
 def write(source: str, path: Path, folder: Path) -> None:
     """Writes a printed module to `path` and its kernels into `folder`. SyntaxError when it is no Python."""
     tree = ast.parse(source, str(path))
     folder.mkdir(parents=True, exist_ok=True)
+    dealt = _dealt(tree)
     used = _names([node for node in tree.body if not _is_kernel(node)])
     body: list[ast.stmt] = []
     for node in tree.body:
         if not (isinstance(node, ast.FunctionDef) and _is_kernel(node)):
             body.append(node)
         elif node.name in used:
-            body += ast.parse(f"{node.name} = {LOADER}({str(_put(folder, _text(node, tree)))!r})").body
+            text = _text(node, tree) + (f"\n# {dealt[node.name]}\n" if node.name in dealt else "")
+            body += ast.parse(f"{node.name} = {LOADER}({str(_put(folder, text))!r})").body
     path.write_text(ast.unparse(ast.Module(body, [])) + "\n", encoding="utf-8")
 
 

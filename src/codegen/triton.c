@@ -145,21 +145,29 @@ static const char *const integer_divisions = "\n\n@triton.jit\ndef _mod_int(a, b
                                              "    return tl.where(b == 0, 0, tl.where(b == -1, -a, q))\n";
 
 /* A device of compute capability 9.0 keeps 1 KB of shared memory for each block, and deals it out in units of 128
- * bytes. What Triton compiled is loaded again, since it was loaded for as much shared memory as it uses. */
+ * bytes. What Triton compiled is loaded again, since it was loaded for as much shared memory as it uses; the first one
+ * stays, for graphs may have captured its launches. A Triton that keeps other records of kernels launches them as they
+ * are. */
 static const char *const evenly =
     "\n\ndef _evenly(kernel, blocks):\n"
     "    # Blocks that begin while others run would crowd on the multiprocessors that have room first. With so much\n"
     "    # shared memory, from its second launch on, each takes no more of them than its share.\n"
-    "    if kernel is None or kernel.module is None:  # interpreted, or compiled only\n"
+    "    if getattr(kernel, \"module\", None) is None:  # interpreted, or compiled only\n"
     "        return\n"
     "    device = torch.cuda.get_device_properties(torch.cuda.current_device())\n"
     "    share = -(-blocks // device.multi_processor_count)\n"
     "    shared = (device.shared_memory_per_multiprocessor // (share + 1) // 128 - 7) * 128\n"
-    "    if kernel.metadata.shared < shared and kernel.packed_metadata[2] == kernel.metadata.shared:\n"
-    "        kernel.metadata = kernel.metadata._replace(shared=shared)\n"
-    "        kernel.packed_metadata = (*kernel.packed_metadata[:2], shared, *kernel.packed_metadata[3:])\n"
-    "        kernel.module = None\n"
-    "        kernel._init_handles()\n";
+    "    try:\n"
+    "        used, packed = kernel.metadata.shared, kernel.packed_metadata\n"
+    "        more = kernel.metadata._replace(shared=shared), (*packed[:2], shared, *packed[3:])\n"
+    "        if used >= shared or packed[2] != used:\n"
+    "            return\n"
+    "        load = kernel._init_handles\n"
+    "    except (AttributeError, IndexError, TypeError, ValueError):\n"
+    "        return\n"
+    "    kernel.metadata, kernel.packed_metadata = more\n"
+    "    kernel.module = None\n"
+    "    load()\n";
 
 static void print_helpers(unsigned helpers, ef_strbuf *out)
 {

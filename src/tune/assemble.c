@@ -654,13 +654,12 @@ static bool begin_variant(ef_tune_family *f, uint32_t number)
     return false;
 }
 
-uint32_t ef_tune_family_variants(ef_tune_family *f)
+bool ef_tune_family_varies(ef_tune_family *f, uint64_t least)
 {
-    uint32_t count = 0;
-    if (f->points.elites)
-        for (uint32_t i = 0; begin_variant(f, i); i++)
-            count += ef_tune_points_askable(&f->points, f->scratch);
-    return count;
+    uint64_t count = 0;
+    for (uint32_t i = 0; f->points.elites && count < least && begin_variant(f, i); i++)
+        count += ef_tune_points_askable(&f->points, f->scratch);
+    return count >= least;
 }
 
 bool ef_tune_family_vary(ef_tune_family *f, ef_tune_records *records, uint32_t *point)

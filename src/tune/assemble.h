@@ -75,8 +75,8 @@ uint32_t ef_tune_assemble(ef_tune_family *family, ef_tune_records *records, ef_r
 /* The best schedule with other values of joint parameters, that may be asked: a point, which counts as tried from now
  * on. False: there is none. */
 bool ef_tune_family_vary(ef_tune_family *family, ef_tune_records *records, uint32_t *point);
-/* How many of these there are. */
-uint32_t ef_tune_family_variants(ef_tune_family *family);
+/* Whether there are at least so many of these. */
+bool ef_tune_family_varies(ef_tune_family *family, uint64_t least);
 /* What the family may come to: the sum of what its kernels may, for the best of the shapes considered. 0: nothing is
  * known of a kernel. */
 double ef_tune_family_promise(ef_tune_family *family, ef_tune_records *records);

@@ -206,7 +206,7 @@ static ef_tune_family *last_family(ef_tuner *t, bool is_settled)
     if (!is_settled && t->expected > (t->asked + t->expected) / LAST_SHARE)
         return NULL;
     ef_tune_family *best = best_family(t);
-    return best && (is_settled || t->expected <= ef_tune_family_variants(best)) ? best : NULL;
+    return best && (is_settled || ef_tune_family_varies(best, t->expected)) ? best : NULL;
 }
 
 ef_ask ef_tuner_ask(ef_tuner *t, ef_tune_point *point)

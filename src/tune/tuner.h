@@ -20,8 +20,8 @@
  * in these. What is returned was measured as a whole.
  *
  * Some parameters are JOINT: when a kernel begins is for the one before it as much. No kernel's own times tell what is
- * best for all, so what few measurements are left in the end go to the best whole schedule with other values of these,
- * of all kernels alike and of one. */
+ * best for all. So the last measurements, a tenth of all at most, go to the best whole schedule with other values of
+ * these, of all kernels alike and of one; and so do some before it ends because nothing got better for long. */
 #ifndef EF_TUNE_TUNER_H
 #define EF_TUNE_TUNER_H
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -334,6 +335,9 @@ def test_compiles_without_gpu(tmp_path, arch):
         result = compile_source(source)
         assert result.returncode == 0, result.stderr
         assert compiled() - before == (0 if begin in (2, 4) else 2)  # other launches of the kernels that there are
+    # Launches change a kernel that is to be dealt out, so it is loaded for itself.
+    written = list((tmp_path / "candidate.written.py").read_text().split("_kernel('")[1:])
+    assert len(written) == 2 and all("# _evenly(" in Path(text.split("'")[0]).read_text() for text in written)
     before = compiled()
     # The same kernels at other lines and with other names are compiled already.
     other = CANDIDATE.replace("def k1(", "def k7(").replace("k1[", "k7[").replace("t + row", "tmp3 + row")

@@ -1234,6 +1234,44 @@ static void kernels_let_the_next_one_begin(void **state)
     ef_ctx_free(ctx);
 }
 
+/* Behind its own wait always: what begins then counts on all kernels before this one having ended. */
+static void kernels_wait_before_the_next_one_begins(void **state)
+{
+    (void)state;
+    /* Kernels with and without loops; one of them runs beside another. */
+    static const char text[] = "program p\ndim a = 64\ndim b = 512\ndim c = 512\ndim e = 96\n"
+                               "input x: f32[e, c]\ninput z: f32[a, e]\ninput y: f32[a, b]\ninput w: f32[b, c]\n"
+                               "m = matmul(y, w)\nn = reduce[sum, -1](m)\no = matmul(mul(m, n), transpose[1, 0](w))\n"
+                               "s = reduce[max, -1](exp(x))\noutput r = add(reduce[sum, -1](o), matmul(z, s))\n";
+    ef_ctx *ctx = ef_ctx_new();
+    ef_diag diag = {0};
+    ef_kgraph *graph = graph_of_text(ctx, text);
+    bool beside = false;
+    for (uint32_t k = 0; k < graph->kernels.count; k++)
+        beside = beside || graph->kernels.at[k]->beside;
+    assert_true(beside);
+    for (uint64_t begin = EF_BEGIN_EARLY; begin < EF_BEGINS; begin++)
+        for (uint64_t persist = 0; persist < 2; persist++) {
+            ef_schedule schedule = ef_schedule_default(graph, EF_BACKEND_TRITON, 132);
+            assert_true(ef_schedule_set(graph, &schedule, "overlap", 7, begin));
+            assert_true(ef_schedule_set(graph, &schedule, "persist", 7, persist));
+            ef_strbuf printed = {0};
+            assert_true(ef_codegen_triton(graph, &schedule, "p", &printed, &diag));
+            for (uint32_t k = 0; k < graph->kernels.count; k++) {
+                const char *wait = NULL, *let = NULL;
+                char *end, kept, *at = kernel_text(printed.text, k, &end, &kept);
+                assert_int_equal(occurrences(at, "gdc_wait()", &wait), 1);
+                assert_int_equal(occurrences(at, "gdc_launch_dependents()", &let), 1);
+                assert_true(wait < let);
+                *end = kept;
+            }
+            ef_strbuf_free(&printed);
+            ef_schedule_free(&schedule);
+        }
+    ef_kgraph_free(graph);
+    ef_ctx_free(ctx);
+}
+
 /* What nothing waits for yet stands behind the longest kernel that it can run beside, waits for it in the end, and
  * reads what is in the second cache; others wait before they read what was stored. */
 static void kernels_run_beside_longer_ones(void **state)
@@ -1643,6 +1681,7 @@ int main(void)
         cmocka_unit_test(kernels_run_beside_longer_ones),
         cmocka_unit_test(inputs_are_loaded_ahead),
         cmocka_unit_test(kernels_let_the_next_one_begin),
+        cmocka_unit_test(kernels_wait_before_the_next_one_begins),
         cmocka_unit_test(narrow_temporaries),
         cmocka_unit_test(nothing_is_stored_that_is_not_read),
         cmocka_unit_test(dead_buffers_are_used_again),

@@ -873,7 +873,6 @@ static void test_asks_ahead(void **state)
     ef_tuner_free(tuner);
 }
 
-/* The best schedule of each kernel together is among what is measured at last, though it was never measured. */
 /* Kernels whose times depend on one parameter, and another one of which whole schedules are faster the more like its
  * neighbours' it is: one value is the best for all, another for the last. No kernel's own time tells. */
 enum { CHAIN = 6 };
@@ -957,6 +956,7 @@ static void test_small_steps_are_progress(void **state)
     ef_tuner_free(tuner);
 }
 
+/* The best schedule of each kernel together is among what is measured at last, though it was never measured. */
 static void test_finalists(void **state)
 {
     static const cost_table table = {{10, 10}};
