@@ -296,10 +296,12 @@ typedef struct {
     double budget_s;   /* for search, measurements and derivation, seconds, 0: 300. The end may be later: by a tenth and
                         * two seconds, to end with what is checked; until workers have started, have results of each
                         * distinct region in float64, and have called it once, which ends after a minute and twice its
-                        * share of the budget (ten minutes at most; on the CPU earlier, once they have started), and it
-                        * stays as it is. A region of which those results alone should take longer than that share, a
-                        * tenth and two seconds is not begun with on the CPU, but stays as it is; and, where a call of a
-                        * region as it is took too long to be measured, by one such call, to know what is faster */
+                        * share of the budget, or twice what those results should take where that is more and is left
+                        * (ten minutes at most; on the CPU earlier, once they have started), and it stays as it is; and,
+                        * where a call of a region as it is took too long to be measured, by one such call, to know what
+                        * is faster. On the CPU a region of which those results alone should take well over what is left
+                        * of the whole budget (one and a half times that, a tenth and two seconds) is refused at once:
+                        * it stays as it is */
     const char *store; /* where measurements are kept; NULL: $EQUIFORGE_STORE, else
                         * $XDG_CACHE_HOME/equiforge/store-N.db, else ~/.cache/equiforge/store-N.db, where N is the
                         * version of stores. A file that is told and is of another version is renamed to NAME.bad */

@@ -181,11 +181,12 @@ def optimize(  # noqa: PLR0913, PLR0917
         target: "auto", or the name of the device, to be sure what it is.
         budget: for search and measurements: "90s", "5m", "1h" or seconds. The end may be later: by a tenth and two
             seconds, after which no region is begun; where workers take long to start, to compute a region in float64
-            and to call it once, which ends after a minute and twice the budget (on the CPU a region whose float64
-            results should take longer than the budget is not begun either); where a call of a region as it is takes
-            too long to be measured, by one such call. PyTorch's export comes before it, and the comparison of the
-            result with the original after it: five calls of both, or as many as fit in 0.2 seconds; two when a call of
-            both takes more than a tenth of the budget, one when it takes more than all of it.
+            and to call it once, which ends after a minute and twice the budget; where a call of a region as it is takes
+            too long to be measured, by one such call. On the CPU a region whose float64 results alone should take well
+            over what is left of the budget is refused at once: it stays as it is. PyTorch's export comes before the
+            budget, and the comparison of the result with the original after it: five calls of both, or as many as fit
+            in 0.2 seconds; two when a call of both takes more than a tenth of the budget, one when it takes more than
+            all of it.
         store: the file that measurements are kept in; the library's own by default.
         freeze: what the module computes from its parameters and buffers alone is computed once, in place of in every
             call: sums and products of weights, casts, transposed weights, which are laid out so. It is computed anew

@@ -149,6 +149,8 @@ static bool optimize_one(course *c, distinct *d, double left_weight)
     options.budget_s = left_weight > 0 ? left * d->weight / left_weight : left;
     options.plain = c->options->plain || c->stopped || options.budget_s < TOO_LITTLE_S;
     options.budget_s = fmax(options.budget_s, 0.1);
+    options.whole_s = c->budget;
+    options.left_s = left;
     options.user = c;
     options.progress = c->options->progress && !c->stopped ? pass_progress : NULL;
     if (unmeasured)

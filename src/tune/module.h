@@ -2,9 +2,10 @@
  *
  * Regions that are the same program up to names are optimised once. What a region gets of the budget goes by its
  * estimated work, times how often it stands in the module; what one does not use goes to those after it, the one with
- * the most work last. Where there is hardly time to measure each as it is the one with the most work is first, and
- * where PyTorch can run the module (`unmeasured`) it runs those that no time is left for and the store does not know.
- * External calls stay as they are. */
+ * the most work last. One of which results to check against alone outlast its share takes more, as long as that is
+ * left. Where there is hardly time to measure each as it is the one with the most work is first, and where PyTorch can
+ * run the module (`unmeasured`) it runs those that no time is left for and the store does not know. External calls stay
+ * as they are. */
 #ifndef EF_TUNE_MODULE_H
 #define EF_TUNE_MODULE_H
 

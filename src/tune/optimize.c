@@ -5,6 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,6 +35,7 @@
 #define DERIVE_SHARE 0.15
 #define LATE_SHARE 0.1   /* of the budget, by which the end may be late, to end with what is checked … */
 #define LATE_S 2.0       /* … and this */
+#define SURE_TIMES 1.5   /* what is left is too short by: the estimate goes by no machine, and may be too high */
 #define SETTLE_S 2.0     /* for a call of the program as it is, at last, beside … */
 #define SETTLE_TIMES 4.0 /* … so many times what the best takes */
 #define FINALISTS 4u
@@ -181,22 +183,29 @@ static double late_end(const run *r)
     return r->end + LATE_SHARE * (r->end - r->start) + LATE_S;
 }
 
-/* Whether there is time for results to check anything against. It is no use to begin with what takes longer. */
+/* Whether there is time for results to check anything against. It is no use to begin with what takes longer. A region
+ * may take more than its share, as long as the module has it: what it was to share with may not need theirs. */
 static bool has_time(run *r)
 {
+    bool shares = r->options->whole_s > 0;
+    double budget = shares ? r->options->whole_s : r->end - r->start, left = shares ? r->options->left_s : budget;
+    char rest[64] = "";
     r->reference_s = r->device->reference_s ? r->device->reference_s(r->program, r->device) : 0;
-    if (r->start + r->reference_s <= late_end(r))
+    if (r->reference_s <= SURE_TIMES * (left + LATE_SHARE * budget + LATE_S))
         return true;
+    if (left < 0.95 * budget)
+        snprintf(rest, sizeof rest, ", and %.2g s of it are left", left);
     return ef_fail(r->diag,
                    "a budget of %.3g s is too short for %s: its results in float64, which all others are checked "
-                   "against, should take about %.0f s",
-                   r->end - r->start, r->program->name, r->reference_s);
+                   "against, should take about %.0f s%s",
+                   budget, r->program->name, r->reference_s, rest);
 }
 
-/* By when workers have to be ready. */
+/* By when workers have to be ready: also those of a region whose references take more than its share. */
 static double prepare_end(run *r)
 {
-    double end = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * (r->end - r->start), PREPARE_MOST_S);
+    double budget = fmax(r->end - r->start, fmin(r->reference_s, r->options->left_s));
+    double end = r->start + fmin(PREPARE_LEAST_S + PREPARE_TIMES * budget, PREPARE_MOST_S);
     if (r->greeted_at <= 0 && ef_pool_hello(*r->pool))
         r->greeted_at = ef_seconds();
     if (r->greeted_at <= 0 || !r->device->reference_s)

@@ -25,6 +25,8 @@ typedef struct {
 
 typedef struct {
     double budget_s;    /* for search, measurements and derivation; 0: 300; equiforge.h says what may be late */
+    double whole_s;     /* of the module that it is a region of: the budget, of which budget_s is a share … */
+    double left_s;      /* … and what is left of it; 0: it is no region */
     uint64_t seed;      /* of inputs and of the tuner */
     uint32_t compilers; /* workers, 0: one a processor */
     bool plain;         /* no search: only the program as it is is measured */

@@ -18,6 +18,7 @@
 
 #include "tune/canonical.h"
 #include "tune/flight.h"
+#include "tune/module.h"
 #include "tune/optimize.h"
 
 static const char text[] = "program two\n"
@@ -770,6 +771,101 @@ static void test_too_short(void **state)
     close_setting(&s);
 }
 
+static double first_s, other_s; /* of the programs that are called two, and others */
+
+static double known_time(const ef_program *program, const ef_device *device)
+{
+    (void)device;
+    return strcmp(program->name, "two") == 0 ? first_s : other_s;
+}
+
+static const char other_text[] = "program other\n"
+                                 "dim m = 512\ndim n = 512\n"
+                                 "input x: f32[m, n]\n"
+                                 "y = cast[f16](exp(x))\n"
+                                 "output z = reduce[max, -1](mul(y, y))\n";
+
+/* Of a module of the setting's program and another one, of as much work. */
+static ef_module_summary summary_of_two(setting *s, const ef_optimize_options *options)
+{
+    ef_diag diag = {0};
+    ef_module_summary summary;
+    ef_program *program = ef_program_parse(s->ctx, other_text, strlen(other_text), "other", &diag);
+    ef_module *module = ef_module_of_program(s->program, &diag), *other = ef_module_of_program(program, &diag);
+    ef_module both = *module;
+    both.steps = both.regions = 2;
+    both.step = (const ef_mstep[]){module->step[0], other->step[0]};
+    ef_plan *plan = ef_optimize_module(&both, &s->device, s->store, options, &summary, &diag);
+    if (!plan)
+        fail_msg("%s", diag.text);
+    summary.message = summary.message ? ef_arena_strndup(s->arena, summary.message, strlen(summary.message)) : "";
+    ef_plan_free(plan);
+    ef_module_free(other);
+    ef_module_free(module);
+    ef_program_free(program);
+    return summary;
+}
+
+/* A region may take more than its share of a module's budget, as far as there is more. */
+static void test_share_too_short(void **state)
+{
+    (void)state;
+    setting s = open_setting("measured");
+    s.device.reference_s = known_time;
+    first_s = other_s = 6; /* twice the shares */
+    ef_module_summary summary =
+        summary_of_two(&s, &(ef_optimize_options){.budget_s = 6, .compilers = 1, .limit = 3, .unmeasured = true});
+    assert_string_equal(summary.message, "");
+    assert_int_equal(summary.kept, 0);
+    close_setting(&s);
+}
+
+/* It is the budget that is named, not a region's share. */
+static void test_module_too_short(void **state)
+{
+    (void)state;
+    setting s = open_setting("measured");
+    s.device.reference_s = known_time;
+    first_s = other_s = 3600;
+    ef_module_summary summary =
+        summary_of_two(&s, &(ef_optimize_options){.budget_s = 6, .compilers = 1, .unmeasured = true});
+    assert_int_equal(summary.kept, 2);
+    assert_non_null(strstr(summary.message, "a budget of 6 s is too short for two: "));
+    assert_non_null(strstr(summary.message, "a budget of 6 s is too short for other: "));
+    assert_null(strstr(summary.message, "left"));
+    close_setting(&s);
+}
+
+/* It goes by what others have left of it. */
+static void test_rest_too_short(void **state)
+{
+    ef_diag diag = {0};
+    ef_optimum o;
+    (void)state;
+    setting s = open_setting("measured");
+    ef_optimize_options options = {
+        .budget_s = 2, .whole_s = 20, .left_s = 4, .compilers = 1, .limit = 3, .plain = true};
+    s.device.reference_s = known_time;
+    first_s = 15;
+    assert_false(ef_optimize(s.program, &s.device, &s.pool, s.store, &options, s.arena, &o, &diag));
+    assert_non_null(strstr(diag.text, "a budget of 20 s is too short for two: "));
+    assert_non_null(strstr(diag.text, "about 15 s, and 4 s of it are left"));
+    options.left_s = 10;
+    assert_int_equal(optimum_of(&s, &options).measured, 1);
+    close_setting(&s);
+}
+
+/* What should take a little more than there is may take less: the estimate knows nothing of the machine. */
+static void test_estimate_has_a_margin(void **state)
+{
+    (void)state;
+    setting s = open_setting("measured");
+    s.device.reference_s = known_time;
+    first_s = 5;
+    assert_int_equal(optimum_of(&s, &(ef_optimize_options){.budget_s = 2, .compilers = 1, .plain = true}).measured, 1);
+    close_setting(&s);
+}
+
 static bool until_a_second(void *user, const ef_progress *p)
 {
     (void)user;
@@ -892,6 +988,10 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_exhausted),
                                        cmocka_unit_test(test_times),
                                        cmocka_unit_test(test_too_short),
+                                       cmocka_unit_test(test_share_too_short),
+                                       cmocka_unit_test(test_module_too_short),
+                                       cmocka_unit_test(test_rest_too_short),
+                                       cmocka_unit_test(test_estimate_has_a_margin),
                                        cmocka_unit_test(test_given_up),
                                        cmocka_unit_test(test_late_worker),
                                        cmocka_unit_test(test_unprinted_kernel)};
