@@ -494,7 +494,7 @@ EF_API const char *equiforge_launch_error(int result);
 
 typedef struct {
     const char *language; /* "triton": a Python module for GPUs; "c": C with OpenMP */
-    const char *name;     /* of the function; NULL: the program's name */
+    const char *name;     /* of the function; NULL: the program's name, or "program" where that means something else */
     const char *dims;     /* as in equiforge_run_options */
     const char *schedule; /* "s.1=64,k0.warps=4" or with blanks between: values instead of the default's, NULL: none */
 } equiforge_emit_options;

@@ -602,9 +602,7 @@ equiforge_status equiforge_emit(equiforge_program *program, const equiforge_emit
 {
     static const char *const languages[EF_BACKEND_COUNT] = {[EF_BACKEND_C] = "c", [EF_BACKEND_TRITON] = "triton"};
     ef_diag *diag = ef_api_diag(program->session);
-    ef_emit_options wanted = {.name = options->name ? options->name : program->ir->name,
-                              .dims = options->dims,
-                              .schedule = options->schedule};
+    ef_emit_options wanted = {.name = options->name, .dims = options->dims, .schedule = options->schedule};
     ef_strbuf text = {0};
     bool bad = true, fine = false;
     while (wanted.backend < EF_BACKEND_COUNT && strcmp(options->language, languages[wanted.backend]) != 0)

@@ -123,7 +123,7 @@ static const struct {
      "emit FILE [--language triton|c] [--name NAME] [--dims NAME=N,...] [--schedule NAME=N,...]\n"
      "  Prints a program as code: a Python module with Triton kernels, or C with OpenMP.\n",
      "  --language L       triton or c (triton)\n"
-     "  --name NAME        of the function (the program's name)\n"
+     "  --name NAME        of the function (the program's name, or program where that means something else)\n"
      "  --dims NAME=N,...  other sizes of dimensions (the program's)\n"
      "  --schedule ...     values of the schedule: s.1=64 tiles of an axis in all kernels, k0.warps=4 in the first; a "
      "text\n"

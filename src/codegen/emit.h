@@ -6,7 +6,7 @@
 
 typedef struct {
     ef_backend backend;
-    const char *name;     /* of the function that is printed */
+    const char *name;     /* of the function that is printed; NULL: the program's, or "program" where that is taken */
     const char *dims;     /* extents of named dimensions instead of the program's; NULL: none */
     const char *schedule; /* values instead of the default schedule's; NULL: none */
 } ef_emit_options;

@@ -1,7 +1,9 @@
 """`emit` prints programs as code, under legal schedules alone."""
 
 import ast
+import builtins
 import re
+import subprocess
 import zipfile
 
 import pytest
@@ -67,21 +69,84 @@ def test_a_printed_schedule_is_read_again(equiforge):
         assert equiforge("emit", PROGRAM, "--schedule", text).stdout == first
 
 
-@pytest.mark.parametrize("name", ["", "3x", "a;b", "a b", "é", "def", "launch", "torch", "tl", "k0_y", "x" * 1001])
+@pytest.mark.parametrize(
+    "name",
+    ["", "3x", "a;b", "a b", "é", "def", "launch", "torch", "tl", "k0_y", "x" * 1001]
+    + ["_evenly", "_resident", "_mod_int", "_x", "ef_x", "EF_X"],
+)
 def test_what_no_function_can_be_called(equiforge, name):
     refused(equiforge, "can(not)? be called", TILED, "--name", name)
 
 
-@pytest.mark.parametrize("name", ["while", "main", "3x"])
+@pytest.mark.parametrize("name", ["while", "main", "3x", "asm", "typeof", "_Bool", "size_t", "ef_vec", "EF_LANES"])
 def test_what_no_function_in_c_can_be_called(equiforge, name):
     refused(equiforge, "can(not)? be called", TILED, "--language", "c", "--name", name)
 
 
-def test_a_program_that_is_called_as_no_function_can_be_needs_a_name(equiforge, tmp_path):
+def names_in_modules(source):
+    """What a module looks up: names that it defines, imports or takes from Python."""
+    tree = ast.parse(source)
+    local = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            local |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    top = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return (read - local) | top | (read & set(dir(builtins)))
+
+
+def test_no_function_is_called_as_what_modules_use(equiforge):
+    found = set()
+    for settings in ("overlap=0", "persist=1,overlap=2,load=1", "unit=0,persist=2,overlap=4,order=1"):
+        for file in (PROGRAM, TILED, "tests/triton/programs/divisions.ef"):
+            found |= names_in_modules(equiforge("emit", file, "--name", "fine", "--schedule", settings).stdout)
+    assert {"tl", "launch", "float", "min", "_resident", "gdc_wait"} <= found
+    for name in found - {"fine"}:
+        refused(equiforge, "cannot be called", TILED, "--name", name)
+
+
+@pytest.mark.parametrize("standard", ["gnu17", "gnu2x"])
+def test_no_function_is_called_as_what_headers_declare(equiforge, standard):
+    """Functions, types and macros that the compiler here knows once it has read them."""
+    source = equiforge("emit", TILED, "--language", "c").stdout
+    head = source[: source.index("/* One vector register")]
+
+    def preprocessed(*flags):
+        command = ["cc", f"-std={standard}", "-fopenmp", *flags, "-E", "-P", "-"]
+        return subprocess.run(command, input=head, check=True, capture_output=True, text=True).stdout
+
+    text = preprocessed()
+    names = {found[1] for part in text.split(";") if (found := re.search(r"\b([A-Za-z]\w*) *\(", part))}
+    names |= set(re.findall(r"typedef [^;{}]*?\b([A-Za-z]\w*);", text))
+    names |= set(re.findall(r"^#define ([A-Za-z]\w*)", preprocessed("-dM"), re.M))
+    assert {"expf", "memcpy", "int8_t", "omp_get_num_threads", "INT8_C", "NULL"} <= names
+    for name in names:
+        refused(equiforge, "cannot be called", TILED, "--language", "c", "--name", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["expx", "strided", "memory_attention", "index_add", "kv", "mlp_t5", "MLA_DECODE", "ef"]
+)
+def test_other_names_compile(equiforge, name, tmp_path):
+    source = equiforge("emit", PROGRAM, "--language", "c", "--name", name).stdout
+    assert f"void {name}(" in source
+    (tmp_path / "code.c").write_text(source)
+    command = ["cc", "-fopenmp", "-fsyntax-only", "-Werror", tmp_path / "code.c"]
+    subprocess.run(command, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["exp", "memcpy", "size_t", "while", "ef_vec", "lambda", "torch", "_evenly"])
+def test_a_program_that_is_called_as_no_function_can_be_gives_it_another_name(equiforge, name, tmp_path):
     path = tmp_path / "p.ef"
-    path.write_text("program lambda\ndim m = 8\ninput x: f32[m]\noutput y = exp(x)\n")
-    refused(equiforge, "'lambda' in the generated code: give it another --name", path)
-    ast.parse(equiforge("emit", path, "--name", "fine").stdout)
+    path.write_text(f"program {name}\ndim m = 8\ninput x: f32[m]\noutput y = exp(x)\n")
+    code = equiforge("emit", path, "--language", "c").stdout
+    (tmp_path / "code.c").write_text(code)
+    command = ["cc", "-fopenmp", "-fsyntax-only", "-Werror", tmp_path / "code.c"]
+    subprocess.run(command, check=True, timeout=60)
+    functions = [f.name for f in ast.parse(equiforge("emit", path).stdout).body if isinstance(f, ast.FunctionDef)]
+    assert functions[-1] in (name, "program")
+    assert len(functions) == len(set(functions))
+    assert "void program(" in code or name in ("lambda", "torch")
 
 
 @pytest.mark.parametrize("verb", ["emit", "optimize", "search"])
