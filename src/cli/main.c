@@ -128,13 +128,16 @@ static const struct {
      "  --schedule ...     values of the schedule: s.1=64 tiles of an axis in all kernels, k0.warps=4 in the first; a "
      "text\n"
      "                     as optimize and the head of printed modules give it, with blanks between, is taken, too\n"
-     "Besides tiles, kernels for GPUs have warps (1, 2, 4, 8, 16), stages of loads that are in flight (1 to 8), unit "
-     "(1:\n"
-     "products on the matrix unit), load (1: through tensor descriptors), group (1, 2, 4, 8, 16 rows of blocks that "
-     "are\n"
-     "walked together), order (1: the last block first), persist (1, 2, 4 blocks a multiprocessor go round over the "
-     "grid;\n"
-     "0: one each), and overlap (1: begins while the kernel before it ends, from compute capability 9.0 on).\n"},
+     "Besides tiles, kernels for GPUs have\n"
+     "  warps              1, 2, 4, 8 or 16: of 32 threads\n"
+     "  stages             1, 2, 3, 4, 5, 6, 7 or 8: rounds of a loop whose loads are in flight\n"
+     "  unit               0 or 1: products on the matrix unit\n"
+     "  load               0 or 1: through tensor descriptors\n"
+     "  group              1, 2, 4, 8 or 16: rows of blocks that are walked together\n"
+     "  order              0 or 1: the last block first\n"
+     "  persist            0, 1, 2 or 4: so many blocks a multiprocessor go round over the grid; 0: as many as it has\n"
+     "  overlap            0, 1, 2, 3 or 4: begins when the kernel before it has ended (0), or while that runs: early\n"
+     "                     (1) or late (3), or so and dealt out evenly (2, 4); from compute capability 9.0 on\n"},
 };
 
 /* Verbs that programs call, of which people need not know. */

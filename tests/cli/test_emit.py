@@ -22,7 +22,7 @@ def refused(equiforge, words, *arguments):
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        ("k0.overlap=7", "k0.overlap takes 0 or 1"),
+        ("k0.overlap=7", "k0.overlap takes 0, 1, 2, 3 or 4"),
         ("k0.warps=3", "k0.warps takes 1, 2, 4, 8 or 16"),
         ("warps=0", "warps takes 1, 2, 4, 8 or 16"),
         ("k0.warps=-1", "k0.warps takes 1, 2, 4, 8 or 16"),
@@ -67,6 +67,15 @@ def test_a_printed_schedule_is_read_again(equiforge):
     assert "\n" in schedule.strip() and "k0.overlap=1" in schedule
     for text in (schedule, f" {schedule}", schedule.replace(",\n", ",").replace(",", " ")):
         assert equiforge("emit", PROGRAM, "--schedule", text).stdout == first
+
+
+def test_help_lists_the_values_that_are_legal(equiforge):
+    """As the refusals of others do."""
+    listed = equiforge("emit", "--help").stdout.partition("kernels for GPUs have")[2]
+    of = dict(re.findall(r"^  ([a-z]+) +([\d, or]+\d):", listed, re.M))
+    assert len(of) == 8
+    for name, values in of.items():
+        refused(equiforge, f"{name} takes {values}$", TILED, "--schedule", f"{name}=99")
 
 
 @pytest.mark.parametrize(

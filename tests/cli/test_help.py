@@ -24,7 +24,7 @@ def test_unknown_verb_is_one_line_and_exits_2(equiforge):
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_of_a_verb_explains_all_its_options(equiforge, flag):
     assert equiforge(flag).returncode == 0
-    for verb in ("inspect", "rules", "search", "explain", "run", "bench"):
+    for verb in ("inspect", "rules", "search", "explain", "run", "emit", "bench"):
         result = equiforge(verb, flag)
         assert (result.returncode, result.stderr) == (0, "")
         usage, _, rest = result.stdout.partition("\n\n")
