@@ -63,7 +63,7 @@ def test_drawn_schedules_give_what_c_gives(file, draw, tmp_path):
     sizes, tiles = settings(file.read_text(), draws)
     source = modules.emit(file, *sizes)
     chosen = [*legal(source, tiles), f"unit={draws.randrange(4) > 0:d}"]
-    others = {"load": (0, 1), "order": (0, 1), "group": (1, 2, 4), "persist": (0, 1, 2), "overlap": (0, 1)}
+    others = {"load": (0, 1), "order": (0, 1), "group": (1, 2, 4), "persist": (0, 1, 2), "overlap": range(5)}
     chosen += [f"{name}={draws.choice(values)}" for name, values in others.items()]
     try:
         check(file, [*sizes, "--schedule", ",".join(chosen)], tmp_path, seed=draw)
