@@ -181,7 +181,8 @@ static bool lower_softplus(ef_aten *c, int param)
     double beta = ef_aten_number(c, "beta", 1, 1), threshold = ef_aten_number(c, "threshold", 2, 20);
     ef_dn x = self(c), scaled_x = scaled(c, x, beta), y = softplus(c, scaled_x);
     y = beta == 1 ? y : ef_n(c, EF_DIV, y, beta);
-    return give(c, threshold >= 20 ? y : ef_dn_select(c->draft, ef_n(c, EF_GT, scaled_x, threshold), x, y));
+    bool shows = threshold < 20 || ef_aten_dtype(c, x) == EF_F64; /* that PyTorch leaves out what is beyond */
+    return give(c, !shows ? y : ef_dn_select(c->draft, ef_n(c, EF_GT, scaled_x, threshold), x, y));
 }
 
 /* leaky_relu, prelu: x where it is positive, else a multiple. */
@@ -213,7 +214,7 @@ static bool lower_threshold(ef_aten *c, int param)
 {
     (void)param;
     ef_dn x = self(c), value = ef_dn_number(c->draft, ef_aten_number(c, "value", 2, 0));
-    return give(c, ef_dn_select(c->draft, ef_n(c, EF_GT, x, ef_aten_number(c, "threshold", 1, 0)), x, value));
+    return give(c, ef_dn_select(c->draft, ef_n(c, EF_LE, x, ef_aten_number(c, "threshold", 1, 0)), value, x));
 }
 
 static bool lower_clamp(ef_aten *c, int param)
