@@ -143,7 +143,9 @@ def test_programs(path, tmp_path):
         for i in range(sizes[dim]):
             part = [x if at is None else x.narrow(at, i, 1) for x, at in zip(inputs, places, strict=True)]
             pieces.append(module["function"](*part, dtype=torch.float64, sizes={**sizes, dim: 1}))
-        assert torch.allclose(torch.cat(pieces, place), results[0], rtol=1e-12, atol=0)
+        # What terms of ordinary size cancel to is as exact as they are.
+        least = 1e-14 * results[0][results[0].isfinite()].abs().max().item()
+        assert torch.allclose(torch.cat(pieces, place), results[0], rtol=1e-12, atol=least)
 
 
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
