@@ -1234,18 +1234,20 @@ static void kernels_let_the_next_one_begin(void **state)
     ef_ctx_free(ctx);
 }
 
+/* Kernels with and without loops; one of them runs beside another. */
+static const char beside_text[] =
+    "program p\ndim a = 64\ndim b = 512\ndim c = 512\ndim e = 96\n"
+    "input x: f32[e, c]\ninput z: f32[a, e]\ninput y: f32[a, b]\ninput w: f32[b, c]\n"
+    "m = matmul(y, w)\nn = reduce[sum, -1](m)\no = matmul(mul(m, n), transpose[1, 0](w))\n"
+    "s = reduce[max, -1](exp(x))\noutput r = add(reduce[sum, -1](o), matmul(z, s))\n";
+
 /* Behind its own wait always: what begins then counts on all kernels before this one having ended. */
 static void kernels_wait_before_the_next_one_begins(void **state)
 {
     (void)state;
-    /* Kernels with and without loops; one of them runs beside another. */
-    static const char text[] = "program p\ndim a = 64\ndim b = 512\ndim c = 512\ndim e = 96\n"
-                               "input x: f32[e, c]\ninput z: f32[a, e]\ninput y: f32[a, b]\ninput w: f32[b, c]\n"
-                               "m = matmul(y, w)\nn = reduce[sum, -1](m)\no = matmul(mul(m, n), transpose[1, 0](w))\n"
-                               "s = reduce[max, -1](exp(x))\noutput r = add(reduce[sum, -1](o), matmul(z, s))\n";
     ef_ctx *ctx = ef_ctx_new();
     ef_diag diag = {0};
-    ef_kgraph *graph = graph_of_text(ctx, text);
+    ef_kgraph *graph = graph_of_text(ctx, beside_text);
     bool beside = false;
     for (uint32_t k = 0; k < graph->kernels.count; k++)
         beside = beside || graph->kernels.at[k]->beside;
@@ -1277,13 +1279,9 @@ static void kernels_wait_before_the_next_one_begins(void **state)
 static void kernels_run_beside_longer_ones(void **state)
 {
     (void)state;
-    static const char text[] = "program p\ndim a = 64\ndim b = 512\ndim c = 512\ndim e = 96\n"
-                               "input x: f32[e, c]\ninput z: f32[a, e]\ninput y: f32[a, b]\ninput w: f32[b, c]\n"
-                               "m = matmul(y, w)\nn = reduce[sum, -1](m)\no = matmul(mul(m, n), transpose[1, 0](w))\n"
-                               "s = reduce[max, -1](exp(x))\noutput r = add(reduce[sum, -1](o), matmul(z, s))\n";
     ef_ctx *ctx = ef_ctx_new();
     ef_diag diag = {0};
-    ef_kgraph *graph = graph_of_text(ctx, text);
+    ef_kgraph *graph = graph_of_text(ctx, beside_text);
     uint32_t light = EF_NONE;
     for (uint32_t i = 0; i < graph->kernels.count; i++) {
         const ef_kernel *k = graph->kernels.at[i];
